@@ -1,1 +1,1 @@
-"""Side-by-side measurements of shadowtree and what else could do its work; run as `python -m benchmarks`."""
+"""Side-by-side measurements of shadowtree and its rivals; run as `python -m benchmarks`."""

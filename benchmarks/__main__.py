@@ -45,12 +45,12 @@ takes some 400 s: from 50,000 on it is taken once, or with --skip-slow not at al
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is asked for and print the table."""
+    """Measure the chosen works and print the table."""
     options = _parser().parse_args(arguments)
     works = [work for work in WORKS if _is_wanted(work, options)]
     with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=options.work) as work_area:
         rows = _measure(Path(work_area).resolve(), works, options)
-        # Told before the area is removed, which takes minutes if it is large.
+        # Printed before the area is removed, which takes minutes if it is large.
         _tell(rows, options)
     return 0
 

@@ -16,7 +16,7 @@ from benchmarks.contestants import OURS
 class Area:
     """One size's worktrees and stores below one directory.
 
-    Stores are never removed here: thousands of deletions make the file system slow for whoever comes next.
+    Stores are never removed here: thousands of deletions slow down the file system for the next measurement.
     """
 
     def __init__(self, root: Path, *, files: int, tree: Path | None, settle_s: float) -> None:
@@ -32,7 +32,7 @@ class Area:
 
     @cached_property
     def folder(self) -> Path:
-        """The worktree that is no repository."""
+        """The worktree that is not a repository."""
         return self._build("folder")
 
     @cached_property
@@ -48,10 +48,10 @@ class Area:
         return trees.list_files(self.folder)
 
     def worktree_of(self, name: str) -> Path:
-        """Give a contestant a worktree of its own: the folder is ours, a rival has a copy that equals it.
+        """Return a contestant's own worktree: the folder is ours, and a rival has an equal copy.
 
-        Each finds its files just changed. If they shared one worktree, whoever comes second would find
-        files that have rested.
+        Each finds its files just changed. If they shared one worktree, the second would find files that have
+        rested.
         """
         if name == OURS:
             return self.folder
@@ -64,44 +64,44 @@ class Area:
         return self._rival_worktrees[name]
 
     def next_seed(self) -> int:
-        """Give the seed of a change that was not made yet."""
+        """Return the seed of a change that was not made yet."""
         return next(self._seeds)
 
     def change(self, worktree: Path, changes: int, seed: int) -> None:
-        """Rewrite that many files; the same seed makes the same changes in equal worktrees.
+        """Rewrite `changes` files; the same seed makes the same changes in equal worktrees.
 
-        What earlier work left to be written is flushed before, else a contestant that calls fsync would pay
-        for the others. Afterwards nothing is awaited: what is timed next finds the files just written.
+        Unwritten data of earlier work is flushed before, or a contestant that calls fsync would pay for the
+        others. There is no pause afterwards: the next measurement finds the files just written.
         """
         os.sync()
         trees.change_files(worktree, self._folder_paths, changes=changes, seed=seed)
 
     def change_on(self, changes: int) -> None:
-        """Rewrite that many files of the folder, other ones at each call, and flush nothing before."""
+        """Rewrite `changes` files of the folder, different ones at each call, and flush nothing before."""
         trees.change_files(self.folder, self._folder_paths, changes=changes, seed=self.next_seed())
 
     def edit_on(self, edits: int) -> None:
-        """Edit some lines in that many files of the folder, other ones at each call, and flush nothing."""
+        """Edit some lines in `edits` files of the folder, different ones at each call, and flush nothing."""
         trees.edit_files(self.folder, self._folder_paths, edits=edits, seed=self.next_seed())
 
     def new_worktree(self) -> Path:
-        """Make a worktree with nothing in it."""
+        """Make an empty worktree."""
         worktree = self._root / f"new-{next(self._worktree_numbers)}"
         worktree.mkdir(parents=True)
         return worktree
 
     def digest(self, worktree: Path) -> str:
-        """Sum up the folder, or a copy of it."""
+        """Return a digest of the folder, or of a copy of it."""
         return trees.digest_files(worktree, self._folder_paths)
 
     def new_store(self) -> Path:
-        """Name a store that does not exist yet."""
+        """Return the path of a store that does not exist yet."""
         stores = self._root / "stores"
         stores.mkdir(parents=True, exist_ok=True)
         return stores / str(next(self._store_numbers))
 
     def store_of(self, name: str) -> Path:
-        """Name a store for a contestant's worktree; a rival keeps its own, as filling it may take minutes."""
+        """Return a store for a contestant's worktree; a rival keeps its own, which may be slow to fill."""
         if name == OURS:
             return self.new_store()
         if name not in self._rival_stores:
@@ -109,13 +109,13 @@ class Area:
         return self._rival_stores[name]
 
     def _copy_changes(self, worktree: Path) -> None:
-        """Make a copy equal the folder again, which works without rivals have changed."""
+        """Make a copy equal to the folder again, which works without rivals have changed."""
         for path in self._folder_paths:
             if (self.folder / path).read_bytes() != (worktree / path).read_bytes():
                 shutil.copy2(self.folder / path, worktree / path)
 
     def _build(self, name: str) -> Path:
-        """Make a worktree; its timestamps are old, and its pages in memory, when it is handed out."""
+        """Make a worktree whose timestamps are old and whose pages are in memory."""
         worktree = self._root / name
         if self._tree is None:
             trees.build_tree(worktree, self._files)

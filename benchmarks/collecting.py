@@ -1,7 +1,7 @@
-"""What gc takes when half of a long history is forgotten: time, memory, and how long it holds the lock.
+"""The cost of gc when half of a long history is forgotten: time, memory, and how long it holds the lock.
 
-Run as a module with the worktree and a store, it collects once and prints its `Collected` as JSON: a process
-of its own has only its own memory.
+Run as a module with the worktree and a store, it collects once and prints its `Collected` as JSON: a separate
+process has only its own memory.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ HOLD_LIMIT_S = 0.5
 
 
 class LockNotSeen(Exception):
-    """The lock was never taken, as far as could be seen: a figure would mean nothing."""
+    """The lock was apparently never taken, so a figure would mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What collecting took, and left."""
+    """What one gc took, and left."""
 
     seconds: float
     peak_bytes: int
     holds_s: list[float]
-    """How long the lock was held, each time that it was."""
+    """How long the lock was held, each time."""
     store_bytes: int
 
 
 def measure_gc(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Record a long history, forget half of it, and collect copies of that store."""
+    """Record a long history, forget half of it, and run gc in copies of that store."""
     from benchmarks.history import record_edits
     from shadowtree import Shadow
 
@@ -73,9 +73,9 @@ def measure_gc(area: Area, files: int, effort: Effort) -> list[Row]:
 
 @contextmanager
 def time_lock(path: Path) -> Iterator[list[float]]:
-    """Give the seconds of each time that this process has the file locked; what is never freed, to the end.
+    """Yield the seconds of each time that this process locks the file; without an unlock, until the end.
 
-    Every call of `fcntl.flock` is listened to, so that the library need not know that it is measured.
+    Every call of `fcntl.flock` is intercepted, so that the library need not know that it is measured.
     """
     holds: list[float] = []
     since: list[float] = []

@@ -1,4 +1,4 @@
-"""Commands, each a process of its own, beside the bare start of Python: alone, and with the daemon."""
+"""Commands, each in its own process, compared with the bare start of Python: alone, and with the daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is measured: the names, what each must be able to do, and how one is entered."""
+"""The contestants: their names, what each must be able to do, and how to enter one."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ class Contestant(Protocol):
 
     @property
     def worktree(self) -> Path:
-        """What it takes snapshots of."""
+        """The worktree of which it takes snapshots."""
 
     def prime(self) -> None:
-        """Bring the store to where a snapshot leaves it, by any way if it is new; not to be timed."""
+        """Bring the store to the state after a snapshot, in any way if it is new; not to be timed."""
 
     def track(self) -> str:
         """Take a snapshot, making the store if there is none, and return the tree id."""
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a contestant says of a message that is over."""
+    """A contestant's result of a finished message."""
 
     before: str
     after: str
     paths: list[str]
-    """What changed, sorted."""
+    """The changed paths, sorted."""
 
 
 class MessageContestant(Contestant, Protocol):
-    """One that also records messages, one after the other, and reverts the last one."""
+    """A contestant that also records messages, one after the other, and reverts the last one."""
 
     def begin_message(self) -> None:
         """Record the state before a message."""
 
     def end_message(self) -> Ended:
-        """Record the state after it, and what it changed."""
+        """Record the state after a message, and what it changed."""
 
     def revert_message(self) -> None:
-        """Take the worktree to where it was before the last message, so that this can be undone."""
+        """Restore the worktree from before the last message, in a way that can be undone."""
 
 
 def enter(name: str, worktree: Path, store: Path, *, watch: bool = False) -> Contestant:
-    """Make the contestant of that name; `store` is made by its first snapshot.
+    """Make the contestant called `name`; its first snapshot makes `store`.
 
     With `watch` shadowtree watches the worktree; rivals are as they are.
 
@@ -68,7 +68,7 @@ def enter(name: str, worktree: Path, store: Path, *, watch: bool = False) -> Con
 
 
 def enter_for_messages(name: str, worktree: Path, store: Path, *, watch: bool = False) -> MessageContestant:
-    """Make the contestant of that name, which must be one that records messages."""
+    """Make the contestant called `name`, which must be one that records messages."""
     if name == OURS:
         from benchmarks.ours import Ours
 

@@ -1,4 +1,4 @@
-"""How a store grows turn by turn, beside OpenCode's: as it is left, after idle time, and after gc."""
+"""How a store grows turn by turn, compared with OpenCode's: as left, after idle time, and after gc."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from benchmarks.report import BySize, Row, Samples, Targets, Unit, at_size
 from shadowtree import Shadow
 
 TURNS_PART = 0.2
-"""The store grows by so many of the messages of a long history."""
+"""The store grows by this share of the messages of a long history."""
 LEFT_TARGETS: Targets = {OPENCODE: {10_000: 4}}
-"""As it is left, on disk."""
+"""As left, on disk."""
 IDLE_LIMITS: BySize = {10_000: 0.6e6}
 """After idle time, in bytes of its files."""
 
@@ -36,7 +36,7 @@ class Grown:
 
 
 def measure_growth(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure what edits, turn by turn, add to the store."""
+    """Measure how much edits, turn by turn, add to the store."""
     turns = max(1, round(TURNS_PART * effort.messages))
     grown = [_grow(area, turns) for _ in range(effort.long_runs)]
     title = f"growth by {turns:,} turns of {EDITS} edits"
@@ -56,10 +56,10 @@ def measure_growth(area: Area, files: int, effort: Effort) -> list[Row]:
 
 
 def _grow(area: Area, turns: int) -> Grown:
-    """Let both record the same turns of one worktree, and look at their stores before and after.
+    """Have both record the same turns of one worktree, and measure their stores before and after.
 
-    Before the turns our store has had its idle time, so that what this saves of the first snapshot is not
-    set against what the turns add.
+    Our store has its idle time before the turns, so that the room this saves for the first snapshot does not
+    hide what the turns add.
     """
     store, opencode_store = area.new_store(), area.new_store()
     opencode = rivals.OpenCode(area.folder, opencode_store)

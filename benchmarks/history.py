@@ -20,10 +20,10 @@ from benchmarks.report import Row, Targets, Unit, at_size
 EDITS = 5
 """How many files a message of a long history edits."""
 SERIES_PART = 0.4
-"""How many of the messages of a long history a series has."""
+"""A series has this share of the messages of a long history."""
 SERIES_CHANGES = (10, 100)
 MOST_MEDIANS, MOST_S = 3, 0.02
-"""How long the worst message of a series may take: so many medians or so many seconds, the larger."""
+"""The longest that a message of a series may take: medians, or seconds if that is more."""
 LISTED = 5
 """How many of the worst messages are listed."""
 EARLY = "early message"
@@ -40,16 +40,16 @@ class Recorded:
     begin_s: float
     end_s: float
     cpu_s: float
-    """Processor time of both, all threads together. The rest was spent waiting, for the disk above all."""
+    """Processor time of both, all threads together; the rest was spent waiting, mostly for the disk."""
 
     @property
     def seconds(self) -> float:
-        """What a host waited for."""
+        """How long a host waited."""
         return self.begin_s + self.end_s
 
 
 def measure_series(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure the worst of many messages: of few files each, which has a limit, and apart of many files."""
+    """Measure the worst of many messages: of few files each, which has a limit, and of many files each."""
     return [_measure_series(area, files, effort, changes) for changes in SERIES_CHANGES if changes <= files]
 
 
@@ -77,7 +77,7 @@ def record_edits(area: Area, store: Path, messages: int) -> list[Recorded]:
 
 
 def list_worst(recorded: Sequence[Recorded]) -> str:
-    """Say which messages took longest, counted from 1, and for what."""
+    """List the messages that took longest, counted from 1, and what took how long."""
     numbered = sorted(enumerate(recorded, start=1), key=lambda one: one[1].seconds, reverse=True)
     return "\n".join(
         f"  no. {number:,}: {Unit.SECONDS.show(message.seconds)} (begin {Unit.SECONDS.show(message.begin_s)},"
@@ -104,7 +104,7 @@ def _measure_series(area: Area, files: int, effort: Effort, changes: int) -> Row
 def _record(area: Area, store: Path, messages: int, change: Callable[[], None]) -> list[Recorded]:
     ours = Ours(area.folder, store, watch=True)
     ours.prime()
-    os.sync()  # what earlier work left to be written is none of the messages' business
+    os.sync()  # else the messages would pay for unwritten data of earlier work
     recorded = []
     for _ in range(messages):
         start, start_cpu = time.perf_counter(), time.process_time()

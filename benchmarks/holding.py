@@ -1,7 +1,7 @@
-"""A process that holds a watched shadow: what it needs while it does, and what is left when it lets go.
+"""A process that keeps a watched shadow open: what it needs meanwhile, and what is left when it closes it.
 
-Run as a module with a worktree, a new store and how long to rest, it prints its `Holding` as JSON: a process
-of its own has only its own memory, threads and descriptors.
+Run as a module with a worktree, a new store and how long to rest, it prints its `Holding` as JSON: a separate
+process has only its own memory, threads and descriptors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.report import BySize, Row, Unit
 
 MEMORY_LIMITS: BySize = {100_000: 150e6}
 IDLE_LIMIT_S = 0.01
-"""Of processor time in a minute: nil, apart from what taking the time needs."""
+"""Processor time in a minute: none, except for the measurement itself."""
 LEFT_LIMIT = 0
 
 SNAPSHOTS = 5
@@ -38,16 +38,16 @@ class Holding:
     """What one process needed and left."""
 
     resident_bytes: int
-    """After the first snapshot and some more."""
+    """After some snapshots."""
     peak_bytes: int
     idle_cpu_s: float
     """Processor time that an idle minute would use."""
     left: int
-    """Threads and descriptors that were not there before."""
+    """The number of threads and descriptors that were not there before."""
 
 
 def measure_holding(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure a process that wraps the folder, watches it and takes some snapshots; once is enough."""
+    """Measure once a process that wraps the folder, watches it and takes some snapshots."""
     held = _hold_elsewhere(area.folder, area.new_store(), effort.idle_s)
     memory_limit = MEMORY_LIMITS.get(files)
     return [
@@ -59,7 +59,7 @@ def measure_holding(area: Area, files: int, effort: Effort) -> list[Row]:
 
 
 def count_held() -> int:
-    """Count threads, those that Python does not know of too where the kernel tells, and open descriptors."""
+    """Count open descriptors and threads, if the kernel lists them also those unknown to Python."""
     tasks = "/proc/self/task"
     threads = len(os.listdir(tasks)) if os.path.isdir(tasks) else threading.active_count()
     return threads + len(os.listdir("/dev/fd"))
@@ -87,13 +87,13 @@ def _hold(worktree: Path, store: Path, idle_s: float) -> Holding:
     resident_bytes, peak_bytes = resident_memory(), peak_memory()
     idle_cpu_s = _rest(idle_s)
     contestant.close()
-    # A thread that was waited for is over to Python a moment before it is to the kernel.
+    # A joined thread ends for Python shortly before it ends for the kernel.
     time.sleep(_THREAD_END_S)
     return Holding(resident_bytes, peak_bytes, idle_cpu_s, count_held() - before)
 
 
 def _rest(seconds: float) -> float:
-    """Do nothing for a while, and return the processor time of all threads, as if it had been a minute."""
+    """Do nothing for a while, and return the processor time of all threads, scaled to a minute."""
     start = time.process_time()
     time.sleep(seconds)
     return (time.process_time() - start) / seconds * 60

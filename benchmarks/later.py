@@ -1,7 +1,7 @@
-"""Snapshots, messages and reverts in a folder that the contestants know already: watched, or by full scans.
+"""Snapshots, messages and reverts in a folder that the contestants already know: watched, or by full scans.
 
-Every contestant has a worktree of its own. Its files are changed, and it records them at once: an agent's
-hook does not wait either.
+Every contestant has a worktree of its own. It records changed files at once, because an agent's hook does not
+wait either.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ C = TypeVar("C", bound=Contestant)
 
 @dataclass(frozen=True, slots=True)
 class Approach:
-    """How shadowtree finds out what changed, against whom, and the figures that it should reach."""
+    """How shadowtree finds out what changed, its rivals, and the figures that it should reach."""
 
     name: str
     watch: bool
     rivals: tuple[str, ...]
-    """In snapshots; messages and reverts are measured beside OpenCode alone."""
+    """For snapshots; messages and reverts are compared only with OpenCode."""
     snapshots: Mapping[int, Targets]
-    """How many files are changed, to the targets."""
+    """The targets, by the number of changed files."""
     messages: Targets
     reverts: Mapping[int, Targets]
 
@@ -79,7 +79,7 @@ def measure_snapshots(approach: Approach, area: Area, files: int, effort: Effort
 
 
 def measure_messages(approach: Approach, area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure all that recording a message takes, before and after files are changed."""
+    """Measure everything that recording a message takes, before and after files are changed."""
     samples: dict[str, list[float]] = defaultdict(list)
     same_trees = True
     with _enter_all(enter_for_messages, (OURS, OPENCODE), area, watch=approach.watch) as contestants:
@@ -119,7 +119,7 @@ def _pick_changes(targets: Mapping[int, Targets], files: int, effort: Effort) ->
 def _enter_all(
     enter_one: Callable[..., C], names: Sequence[str], area: Area, *, watch: bool
 ) -> Iterator[dict[str, C]]:
-    """Enter contestants, each with a worktree that equals the folder, and let all of them know it."""
+    """Enter contestants, each with a worktree equal to the folder, and prime all of them."""
     contestants = {
         name: enter_one(name, area.worktree_of(name), area.store_of(name), watch=watch) for name in names
     }
@@ -159,7 +159,7 @@ def _measure_reverts(
     runs: int,
     changes: int,
 ) -> Row:
-    """Record a message and revert it, again and again; where that leads must be where it began."""
+    """Record a message and revert it, again and again; the worktree must end as it began."""
     samples: dict[str, list[float]] = defaultdict(list)
     before = area.digest(contestants[OURS].worktree)
     for run, order in enumerate(take_turns(list(contestants), runs + 1)):

@@ -1,7 +1,7 @@
 """How things are measured: wall-clock time, peak memory, bytes of a store, and contestants taking turns.
 
 Run as a module with a contestant, a worktree and a store, it takes one first snapshot and prints its
-`FirstSnapshot` as JSON. Each has a process of its own, so that none profits from the one before, and the peak
+`FirstSnapshot` as JSON. Each has its own process, so that none profits from the one before, and the peak
 memory is its own.
 """
 
@@ -33,11 +33,11 @@ class Effort:
 
     runs: int
     long_runs: int
-    """Of what takes long: first snapshots, growth, gc."""
+    """The runs of works that take long: first snapshots, growth, gc."""
     only_targets: bool
-    """Leave out what has no figure to reach."""
+    """Leave out works without a figure to reach."""
     skip_slow: bool
-    """Leave out what takes minutes."""
+    """Leave out works that take minutes."""
     idle_s: float
     """How long a process rests while its processor time is taken."""
     messages: int
@@ -73,7 +73,7 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
 
 
 def take_turns(names: Sequence[str], runs: int) -> Iterator[list[str]]:
-    """Yield the order of each run, each beginning with another name, so that noise and wear hit all alike."""
+    """Yield the order of each run, each beginning with another name, so that noise affects all alike."""
     for run in range(runs):
         first = run % len(names)
         yield [*names[first:], *names[:first]]
@@ -82,7 +82,7 @@ def take_turns(names: Sequence[str], runs: int) -> Iterator[list[str]]:
 def disk_usage(root: Path) -> tuple[int, int]:
     """Add up, in bytes, the sizes of the files below `root`, and the blocks of files and directories.
 
-    What goes meanwhile is passed over.
+    Files that disappear meanwhile are skipped.
     """
     sizes = blocks = 0
     for directory, _, names in os.walk(root):
@@ -98,15 +98,15 @@ def disk_usage(root: Path) -> tuple[int, int]:
 def peak_memory() -> int:
     """Return the largest resident memory, in bytes, of this process and of each of its finished children.
 
-    Of this process the kernel's own account is preferred: on Linux `ru_maxrss` survives exec and may be a
-    parent's.
+    For this process the kernel's own figure is preferred, because on Linux `ru_maxrss` survives exec and may
+    be a parent's.
     """
     own = _read_status("VmHWM")
     return max(_peak_of(resource.RUSAGE_SELF) if own is None else own, _peak_of(resource.RUSAGE_CHILDREN))
 
 
 def resident_memory() -> int:
-    """Return the resident memory of this process now, in bytes; its peak where nothing tells."""
+    """Return the current resident memory of this process, in bytes; its peak if that is unknown."""
     now = _read_status("VmRSS")
     return peak_memory() if now is None else now
 
@@ -117,7 +117,7 @@ def _peak_of(whom: int) -> int:
 
 
 def _read_status(field: str) -> int | None:
-    """Return what the kernel says of this process, in bytes; None where it does not."""
+    """Return a figure of the kernel for this process, in bytes; None: there is none."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except FileNotFoundError:
@@ -129,7 +129,7 @@ def _read_status(field: str) -> int | None:
 def _take_first(name: str, worktree: Path, store: Path) -> FirstSnapshot:
     _warm_up(name, store.with_name(f"{store.name}-warm-up"))
     contestant = enter(name, worktree, store)
-    os.sync()  # else a contestant that calls fsync would pay for what others left to be written
+    os.sync()  # else a contestant that calls fsync would pay for unwritten data of others
     seconds, tree = timed(contestant.track)
     contestant.close()
     peak_bytes = peak_memory()

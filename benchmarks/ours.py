@@ -16,11 +16,11 @@ PROJECT = Path(__file__).resolve().parent.parent
 """Where `python -m` finds the packages."""
 
 _IDLE_S = 600
-"""More than all work of idle times needs."""
+"""More than all work in idle time needs."""
 
 
 class NotWatched(Exception):
-    """The worktree cannot be watched, so that a figure would mean something else."""
+    """The worktree cannot be watched, so a figure would mean something else."""
 
 
 class Ours:
@@ -79,7 +79,7 @@ def idle(shadow: Shadow) -> None:
 
 
 class NotServed(Exception):
-    """The commands did without the daemon, so that a figure would mean something else."""
+    """The commands did not use the daemon, so a figure would mean something else."""
 
 
 class Daemon:
@@ -99,12 +99,12 @@ class Daemon:
         self.command("watch", "stop", "--all")
 
     def command(self, *arguments: str) -> str:
-        """Run a command on the worktree, which the daemon serves while it is there; return what it prints."""
+        """Run a command on the worktree, by the daemon while it runs; return what it prints."""
         command = ["-m", "shadowtree", "-C", str(self._worktree), *arguments]
         return _run_python(command, home=self._home, variables=self._variables)
 
     def require_served(self, commands: int) -> None:
-        """Raise `NotServed` if the daemon had fewer requests than that, or cannot watch."""
+        """Raise `NotServed` if the daemon had fewer than `commands` requests, or cannot watch."""
         status = json.loads(self.command("watch", "status", "--json"))
         watched = [served for served in status["worktrees"] if (served["watching"] or {}).get("active")]
         requests = sum(served["requests"] for served in watched)
@@ -128,7 +128,7 @@ class Hooks:
         self._call("UserPromptSubmit", prompt="go on")
 
     def run_tool(self, number: int) -> Callable[[str], None]:
-        """Give the call of the hook that says that a tool call begins, or ends."""
+        """Return a function that calls the hook for the begin or the end of a tool call."""
         return lambda event: self._call(
             event, tool_name="Bash", tool_input={"command": "make"}, tool_use_id=f"toolu_{number:08}"
         )
@@ -136,7 +136,7 @@ class Hooks:
     def _call(self, event: str, **more: object) -> None:
         same = {"session_id": "benchmark", "prompt_id": "prompt_1", "cwd": str(self._worktree)}
         payload = json.dumps({**same, "hook_event_name": event, **more})
-        # Whether a daemon is there is the caller's to decide.
+        # CI: the hook does not start a daemon, because the caller decides whether there is one.
         variables = {"SHADOWTREE_HOME": str(self._home / "stores"), "CI": "1"}
         _run_python(
             ["-m", "shadowtree", "hook", "claude-code"], home=self._home, variables=variables, given=payload

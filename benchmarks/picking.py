@@ -1,6 +1,6 @@
-"""How soon `shadowtree rewind` shows its first screen when the history is long, beside `shadowtree log`.
+"""How soon `shadowtree rewind` shows its first screen for a long history, compared with `shadowtree log`.
 
-Both run on a terminal of their own, and both are over when the last line of what they show first is there.
+Each runs on a terminal of its own, and is timed until the last line of its first screen is there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOG = "shadowtree log"
 LOG_TARGET = 0.5
 """At most twice as long."""
 _SIGNS = {"log": b"message-%d", "rewind": b"quit"}
-"""What the last line has: the newest message, and the key to leave."""
+"""A text in the last line: the newest message, and the key to leave."""
 
 
 def measure_picker(area: Area, files: int, effort: Effort) -> list[Row]:
@@ -50,7 +50,7 @@ def measure_picker(area: Area, files: int, effort: Effort) -> list[Row]:
 
 
 def _show(command: str, worktree: Path, home: Path, last: int) -> partial[None]:
-    """Start a command on a terminal, and wait for its sign; return what ends it."""
+    """Start a command on a terminal, and wait for its sign; return a function that ends it."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(worktree)

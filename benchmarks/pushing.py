@@ -1,4 +1,4 @@
-"""Pushing to a git server on loopback: bytes and round trips beside `git push`, and a fleet of workers.
+"""Pushing to a git server on loopback: bytes and round trips compared with `git push`, and many workers.
 
 Run as a module with a URL, a directory and a number of messages, it is one worker of a fleet: it records and
 pushes one message after the other, and prints how long each push took as JSON.
@@ -28,7 +28,7 @@ from tests.remote.servers import Server, environment, git, start
 GIT_PUSH = "git push"
 CHANGES = 10
 MOST_BYTES = 1.2
-"""How many times the bytes of git a push may have."""
+"""A push may have this many times the bytes of git's."""
 WORKERS, WORKER_FILES = 20, 100
 REFS = (10, 1_000, 10_000)
 
@@ -37,7 +37,7 @@ _NO_SPACE_KEPT = {"min_free": 0}
 
 
 def measure_push(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure the push of a message with ten changed files beside `git push` of the same change."""
+    """Measure the push of a message with ten changed files, and `git push` of the same change."""
     samples: dict[str, dict[str, list[float]]] = {
         what: {OURS: [], GIT_PUSH: []} for what in ("bytes", "round trips", "time")
     }
@@ -70,7 +70,7 @@ def measure_push(area: Area, files: int, effort: Effort) -> list[Row]:
 
 
 def measure_refs(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure the same push to repositories with many refs: each push is told of all of them."""
+    """Measure the push to repositories with many refs: the server lists all of them at each push."""
     rows = []
     for refs in REFS:
         worktree = area.new_worktree() / "project"
@@ -101,7 +101,7 @@ def measure_refs(area: Area, files: int, effort: Effort) -> list[Row]:
 
 
 def measure_fleet(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure workers that each push a session of their own to one repository, all at once."""
+    """Measure workers that each push a session of their own to one repository, all at the same time."""
     messages = max(1, effort.messages // WORKERS)
     root = area.new_worktree()
     with _serving(area) as (server, _):
@@ -142,7 +142,7 @@ def measure_fleet(area: Area, files: int, effort: Effort) -> list[Row]:
 
 
 def work(url: str, top: Path, messages: int) -> list[float]:
-    """Record and push messages as one worker; give how long each push took."""
+    """Record and push messages as one worker; return how long each push took."""
     worktree, seconds = top / "project", []
     trees.build_tree(worktree, WORKER_FILES)
     paths = trees.list_files(worktree)
@@ -171,12 +171,12 @@ class _Git:
         self.push()
 
     def commit(self, text: str) -> None:
-        """Commit all that changed."""
+        """Commit all changes."""
         self._run("add", "--all")
         self._run("commit", "--quiet", "--message", text)
 
     def push(self) -> None:
-        """Push it."""
+        """Push the branch."""
         self._run("push", "--quiet", self._url, "HEAD:refs/heads/main")
 
     def _run(self, *arguments: str) -> None:
@@ -195,14 +195,14 @@ def _serving(area: Area) -> Iterator[tuple[Server, FaultProxy]]:
 
 
 def _add_refs(repository: Path, count: int) -> None:
-    """Let a repository have as many refs as that many workers would have made."""
+    """Add `count` refs to a repository, as from many workers."""
     (tip,) = islice(git("rev-list", "--all", "--max-count=1", cwd=repository).split(), 1)
     lines = [f"{tip} refs/heads/sessions/worker-{number:08}/0123456789abcdef\n" for number in range(count)]
     (repository / "packed-refs").write_text("# pack-refs with: peeled fully-peeled sorted\n" + "".join(lines))
 
 
 def _used_by_children(pid: int) -> float:
-    """Tell how much processor time the children of a process used that have ended; Linux only."""
+    """Return the processor time that the finished children of a process used; Linux only."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 

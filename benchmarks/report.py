@@ -16,11 +16,11 @@ from typing import Any
 from benchmarks.contestants import OPENCODE, OURS
 
 BySize = Mapping[int, float]
-"""Number of files to a figure; a size without an entry has no target."""
+"""A figure by the number of files; a size without an entry has no target."""
 Targets = Mapping[str, BySize]
-"""A rival to the ratios that are to be reached against it."""
+"""The ratios to reach, by rival."""
 Samples = Mapping[str, Sequence[float]]
-"""A contestant to its figures."""
+"""The figures, by contestant."""
 
 HEADINGS = (
     "work",
@@ -42,14 +42,14 @@ _RIVAL_COLOUR = "#8a8f98"
 
 
 class Unit(enum.StrEnum):
-    """What the samples of a row are."""
+    """The unit of the samples of a row."""
 
     SECONDS = "s"
     BYTES = "bytes"
     COUNT = "count"
 
     def show(self, *values: float) -> str:
-        """Write values for people: milliseconds, megabytes of 1,000,000 bytes, or as they are."""
+        """Format values for people: milliseconds, megabytes of 1,000,000 bytes, or as they are."""
         factor, digits, name = {
             Unit.SECONDS: (1e3, 1, " ms"),
             Unit.BYTES: (1e-6, 2, " MB"),
@@ -70,11 +70,11 @@ class Row:
     targets: Mapping[str, float] = field(default_factory=dict)
     """The least ratio to reach, by rival."""
     limit: float | None = None
-    """What the worst of our own figures must not exceed."""
+    """The limit for the worst of our own figures."""
     same_trees: bool = True
     """Whether all contestants named the same tree each time."""
     note: str = ""
-    """What is to be said below the table."""
+    """A note for below the table."""
 
     @property
     def rivals(self) -> list[str]:
@@ -86,7 +86,7 @@ class Row:
         return statistics.median(self.samples[name])
 
     def spread(self) -> tuple[float, float, float]:
-        """Return our median, the 95th of a hundred, and the worst."""
+        """Return our median, the 95th percentile, and the worst."""
         return spread(self.samples[OURS])
 
     def ratio(self, rival: str) -> float:
@@ -95,7 +95,7 @@ class Row:
         return self.median(rival) / ours if ours > 0 else math.inf
 
     def is_reached(self, rival: str = OURS) -> bool | None:
-        """Tell whether the target against the rival, or our own limit, is reached; None where none is set."""
+        """Return whether the target against the rival, or our own limit, is reached; None: none is set."""
         if rival in self.targets:
             return self.ratio(rival) >= self.targets[rival]
         if self.limit is not None:
@@ -104,7 +104,7 @@ class Row:
 
 
 def spread(samples: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median, the 95th of a hundred, and the worst."""
+    """Return the median, the 95th percentile, and the worst."""
     ordered = sorted(samples)
     return statistics.median(ordered), ordered[math.ceil(0.95 * len(ordered)) - 1], ordered[-1]
 
@@ -115,7 +115,7 @@ def at_size(targets: Targets, files: int) -> dict[str, float]:
 
 
 def render_table(rows: Sequence[Row]) -> str:
-    """Write the rows as a Markdown table, one line for each rival, and below it what is noted of them."""
+    """Write the rows as a Markdown table, one line for each rival, and their notes below it."""
     ordered = _by_work(rows)
     lines = [cells for row in ordered for cells in _lines_of(row)]
     notes = [f"{row.work}, {row.files:,} files:\n{row.note}" for row in ordered if row.note]
@@ -125,7 +125,7 @@ def render_table(rows: Sequence[Row]) -> str:
 def render_figures(rows: Sequence[Row]) -> str:
     """Write the figures to reach as a Markdown table, a line for each work and a column for each size.
 
-    A cell has the figure that was reached, behind it the one to reach.
+    A cell has the figure that was reached, followed by the one to reach.
     """
     sizes = sorted({row.files for row in rows})
     works: dict[str, dict[int, str]] = {}
@@ -137,7 +137,7 @@ def render_figures(rows: Sequence[Row]) -> str:
 
 
 def to_json(rows: Sequence[Row]) -> dict[str, Any]:  # Any: JSON
-    """Give the rows, with all samples, and the machine they were measured on."""
+    """Return the rows, with all samples, and the machine they were measured on."""
     return {"machine": _describe_machine(), "rows": [_row_to_json(row) for row in rows]}
 
 
@@ -158,7 +158,7 @@ def render_plot(rows: Sequence[Row]) -> str:
 
 
 def _by_work(rows: Sequence[Row]) -> list[Row]:
-    """Put the sizes of each work one below the other; works stay in the order in which they first come."""
+    """Group the rows by work, in the order in which works first come, and sort each group by size."""
     works = list(dict.fromkeys(row.work for row in rows))
     return sorted(rows, key=lambda row: (works.index(row.work), row.files))
 
@@ -182,7 +182,7 @@ def _lines_of(row: Row) -> Iterator[tuple[str, ...]]:
 
 
 def _figure(row: Row, rival: str) -> str:
-    """Write what was reached and what is to be reached; where there is a limit, the worst is what counts."""
+    """Write the figure that was reached and the one to reach; for a limit, the worst figure counts."""
     if row.limit is not None or rival == OURS:
         reached = row.unit.show(row.spread()[-1])
     else:

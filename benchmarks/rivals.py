@@ -1,9 +1,9 @@
 """The rivals: the git commands that OpenCode issues, and plain `git add -A` with `git write-tree`.
 
 OpenCode starts git for every act. The commands, their order and their options are issued here as OpenCode
-1.18 does; what it computes between them is done in the cheapest way that has the same result, to its favour.
-OpenCode takes no snapshot outside of a repository. For a folder that is none the same sequence is issued with
-nothing to seed from; the commands that ask the user's repository then fail at once, as they would.
+1.18 does; what it computes between them is done in the cheapest way with the same result, in its favour.
+OpenCode takes no snapshot outside of a repository. For a folder that is not one, the same sequence is issued
+with nothing to seed from; the commands that query the user's repository then fail at once, as they would.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.contestants import Ended
 LARGEST_UNTRACKED_BYTES = 2 * 1024 * 1024
 """OpenCode leaves untracked files above this out."""
 REVERT_BATCH = 100
-"""How many paths OpenCode hands to one checkout."""
+"""How many paths OpenCode passes to one checkout."""
 
 CORE = ("-c", "core.longpaths=true", "-c", "core.symlinks=true")
 EXACT = ("-c", "core.autocrlf=false", *CORE)
@@ -39,7 +39,7 @@ OPENCODE_CONFIG = (
 
 
 class Git:
-    """The git binary in a clean environment: no configuration but a repository's own, no repository above."""
+    """The git binary in a clean environment: only a repository's own configuration, no repository above."""
 
     def __init__(self, home: Path, ceiling: Path) -> None:
         self._environment = {
@@ -78,7 +78,7 @@ class Git:
         stdin: bytes = b"",
         variables: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Run git and return its output; raise `GitFailed` where it fails."""
+        """Run git and return its output; raise `GitFailed` if it fails."""
         return finish(self.start(arguments, cwd, variables), stdin)
 
 
@@ -87,7 +87,7 @@ class GitFailed(Exception):
 
 
 def finish(process: subprocess.Popen[bytes], stdin: bytes = b"") -> bytes:
-    """Wait for git and return its output; raise `GitFailed` where it fails."""
+    """Wait for git and return its output; raise `GitFailed` if it fails."""
     output, complaint = process.communicate(stdin)
     if process.returncode:
         raise GitFailed(f"{process.args!r} ended with {process.returncode}: {os.fsdecode(complaint)}")
@@ -146,7 +146,7 @@ class OpenCode:
         self._changed: list[str] = []
 
     def prime(self) -> None:
-        """Fill the store by one `git add -A`: its own way ends in the same one, but its time is quadratic."""
+        """Fill the store by one `git add -A`: OpenCode's way has the same result in quadratic time."""
         if not self._store.exists():
             self._create()
             self._git.run([*EXACT, *self._where, "add", "--all"], self.worktree)
@@ -168,7 +168,7 @@ class OpenCode:
         return [path for path in changed if path not in ignored]
 
     def revert(self, tree: str, paths: Sequence[str]) -> None:
-        """Take the paths back to the tree; those that are not in it are unlinked."""
+        """Restore the paths from the tree; those that are not in it are unlinked."""
         for start in range(0, len(paths), REVERT_BATCH):
             batch = paths[start : start + REVERT_BATCH]
             if len(batch) == 1:
@@ -185,9 +185,9 @@ class OpenCode:
         return Ended(self._before, after, self._changed)
 
     def revert_message(self) -> None:
-        """Take a snapshot, which its redo needs, and then the paths back.
+        """Take a snapshot, which its redo needs, and then restore the paths.
 
-        The diffs that it makes afterwards for its screen are left out, to its favour.
+        The diffs that it makes afterwards for its screen are left out, in its favour.
         """
         self.track()
         self.revert(self._before, self._changed)

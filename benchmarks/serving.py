@@ -1,4 +1,4 @@
-"""The HTTP interface with a long history: how long the timeline takes, whole and its newest part."""
+"""The HTTP interface with a long history: how long the whole timeline takes, and its newest part."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How long a switch takes when the tree is large, and when the history is long.
 
-There is no rival: what is compared is shadowtree with itself. The history is made while the worktree is
-small, because each of its messages scans all that is there.
+There is no rival: shadowtree is compared with itself. The history is made while the worktree is small,
+because each of its messages scans everything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BRANCHES = ("one", "other")
 CHANGES = (1, 10, 100)
 """How many paths differ between the branches."""
 SHORT_TARGET = 0.8
-"""A long history may cost a quarter more than a short one, for what is noise."""
+"""A long history may cost a quarter more than a short one, to allow for noise."""
 
 _HISTORY_FILES = 50
 
@@ -42,7 +42,7 @@ class Branched:
         self.shadow.track()
 
     def fork(self, changes: int) -> None:
-        """Record two messages that change as many paths, each on a branch of its own."""
+        """Record two messages that each change `changes` paths, each on a branch of its own."""
         for number, name in enumerate(BRANCHES):
             with self.shadow.message(f"{name}-{changes}"):
                 root = self._worktree / "tree"
@@ -62,7 +62,7 @@ class Branched:
 
 
 def measure_switch(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure a switch after a long and after a short history, and the scan that both have to make."""
+    """Measure a switch after a long and after a short history, and the scan that both need."""
     contestants = {
         OURS: Branched(area.new_worktree(), area.folder, area.new_store(), messages=LONG),
         SHORT_HISTORY: Branched(area.new_worktree(), area.folder, area.new_store(), messages=SHORT),
@@ -81,7 +81,7 @@ def _measure(contestants: dict[str, Branched], files: int, runs: int, changes: i
         for name in order:
             contestant = contestants[name]
             os.sync()
-            # They are on the last branch: the first switch is to the other one.
+            # Both are on the last branch, so the first switch goes to the other one.
             seconds, _ = timed(lambda: contestant.switch(changes, BRANCHES[run % 2]))  # noqa: B023  # called at once
             if run > 1:  # the first run warms up
                 samples[name].append(seconds)

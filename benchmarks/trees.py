@@ -35,15 +35,15 @@ EXTENSIONS = {
     ".sh": 2,
     ".png": 2,
 }
-"""How many files of a hundred bear each extension; .png is noise that does not deflate, .sh is executable."""
+"""How many files of a hundred have each extension; .png is noise that does not deflate, .sh is executable."""
 
 _PROSE_BYTES = 1024 * 1024
 _MOST_LINES = 5
-"""What an edit inserts or deletes at most."""
+"""The most lines that an edit inserts or deletes."""
 
 
 def build_tree(root: Path, files: int, *, seed: int = 1) -> None:
-    """Write that many files below `root`, which must not exist yet."""
+    """Write `files` files below `root`, which must not exist yet."""
     random = Random(seed)
     root.mkdir(parents=True)
     written = 0
@@ -71,7 +71,7 @@ def list_files(root: Path) -> list[str]:
 
 
 def walk_files(root: Path) -> Iterator[str]:
-    """Yield them one by one, as the file system has them."""
+    """Yield the paths of `list_files` one by one, in the order of the file system."""
     for directory, subdirectories, names in os.walk(root):
         if ".git" in subdirectories:
             subdirectories.remove(".git")
@@ -88,7 +88,7 @@ def read_files(root: Path, paths: Iterable[str]) -> None:
 
 
 def digest_files(root: Path, paths: Iterable[str]) -> str:
-    """Sum up names, modes and contents: equal for equal worktrees."""
+    """Return a digest of names, modes and contents, equal for equal worktrees."""
     digest = sha1(usedforsecurity=False)
     for path in paths:
         content = (root / path).read_bytes()
@@ -106,7 +106,7 @@ def change_files(root: Path, paths: Sequence[str], *, changes: int, seed: int) -
 
 
 def edit_files(root: Path, paths: Sequence[str], *, edits: int, seed: int) -> int:
-    """Insert, change or delete some lines in that many texts; return the bytes that they have then."""
+    """Insert, change or delete some lines in `edits` texts; return their new size in bytes."""
     random = Random(seed)
     written = 0
     for path in random.sample(paths, len(paths)):
@@ -122,11 +122,11 @@ def edit_files(root: Path, paths: Sequence[str], *, edits: int, seed: int) -> in
 
 
 def _edit(content: bytes, random: Random) -> bytes:
-    """Put some lines in place of others; how many go and how many come is independent of each other."""
+    """Replace some lines by others; the numbers of old and new lines are independent."""
     lines = content.splitlines(keepends=True)
     at = random.randint(0, len(lines))
     gone, new = random.randint(0, _MOST_LINES), random.randint(0, _MOST_LINES)
-    # Not cut out of the prose: what somebody writes is in no other file yet.
+    # Not cut out of the prose, because new lines of a user are in no other file yet.
     written = [" ".join(random.choices(_words(), k=random.randint(1, 10))) + "\n" for _ in range(new)]
     edited = b"".join([*lines[:at], *(line.encode() for line in written), *lines[at + gone :]])
     return edited if edited != content else b"%s%016x\n" % (content, random.getrandbits(64))

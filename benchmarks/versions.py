@@ -52,7 +52,7 @@ for line in sys.stdin:
     print(json.dumps(times), flush=True)
 shadow.close()
 """
-"""What both versions run: it speaks to the front door alone, which both have."""
+"""The program that both versions run: it uses only the public interface, which both have."""
 
 Times = dict[str, list[float]]
 
@@ -83,7 +83,7 @@ class Version:
         self._note()
 
     def end(self) -> None:
-        """Let the worker come to its end."""
+        """Wait for the worker to finish."""
         _require(self._worker.stdin).close()
         self._worker.wait()
 
@@ -101,7 +101,7 @@ def _require(stream: IO[str] | None) -> IO[str]:
 
 
 def render(old: Times, new: Times) -> list[str]:
-    """Give a table: the median, the 95th of a hundred and the worst of each, and how the medians compare."""
+    """Return a table: the median, the 95th percentile and the worst of each, and the ratio of the medians."""
     rows = ["work             |  old: median/95th/worst ms |                        new | new to old"]
     for work in old:
         ratio = spread(new[work])[0] / spread(old[work])[0]
@@ -114,7 +114,7 @@ def _figures(times: list[float]) -> str:
 
 
 def main() -> None:
-    """Let both versions take turns, and print what they took."""
+    """Have both versions take turns, and print how long they took."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

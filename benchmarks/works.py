@@ -27,12 +27,12 @@ FIRST_TARGETS: Targets = {OPENCODE: {1_000: 2, 10_000: 3.5, 100_000: 30}}
 PEAK_LIMITS: BySize = {10_000: 80e6, 100_000: 150e6}
 
 SLOW_FROM_FILES = 50_000
-"""From here on OpenCode's first snapshot of a folder takes minutes: it is quadratic."""
+"""From this size on, OpenCode's first snapshot of a folder takes minutes, because it is quadratic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something that is measured, given an area, its number of files and the effort."""
+    """Something to measure, given an area, its number of files and the effort."""
 
     name: str
     summary: str
@@ -42,7 +42,7 @@ class Work:
 
 
 def measure_first_in_folder(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure a first snapshot where there is no repository."""
+    """Measure a first snapshot without a repository."""
     rivals = (OPENCODE,) if effort.only_targets else (OPENCODE, GIT_ADD)
     rival_runs = dict.fromkeys(rivals, effort.long_runs)
     if files >= SLOW_FROM_FILES:

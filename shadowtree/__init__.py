@@ -1,6 +1,6 @@
 """shadowtree: reliable undo for coding agents, in any directory.
 
-Names are imported when they are first used, so a command loads only what it needs, and handles an interrupt
+Names are imported on first use, so a command loads only the modules it needs, and can handle an interrupt
 during an import itself.
 """
 
@@ -118,7 +118,7 @@ _HOMES = {
     "results.reports": {"CheckReport", "Forgotten", "Problem", "Purged", "Stats", "Swept", "Usage"},
     "shadow": {"Shadow", "find_worktree"},
 }
-"""Which module defines which names; all others are in `base.errors`."""
+"""The module that defines each public name; names not listed here are in `base.errors`."""
 
 
 def __getattr__(name: str) -> object:

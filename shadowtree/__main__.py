@@ -1,4 +1,4 @@
-"""Let `python -m shadowtree` be the command line."""
+"""Run the command line for `python -m shadowtree`."""
 
 import sys
 

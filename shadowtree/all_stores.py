@@ -1,8 +1,8 @@
-"""All stores of a user: listed, swept, and removed when their worktrees are gone for good.
+"""All stores of a user: list them, sweep them, and remove those whose worktrees are gone for good.
 
-That nothing is at a path proves little: a disk may be unplugged, a share not mounted, the path may mean
-something else in a container. So the directory above must be there, on the same volume, and be the very
-directory that was there when the store was made; then what is not in it any more was taken from it.
+An absent path proves little: a disk may be unplugged, a share not mounted, or the path may mean something
+else in a container. So the parent directory must exist, on the same volume, and be the very directory that
+was there when the store was created. Only then is a missing worktree known to be removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @frozen
 class _Timeline:
-    """What the timeline of a store says."""
+    """A summary of a store's timeline."""
 
     messages: int
     used_ms: int | None
@@ -50,7 +50,7 @@ class _Timeline:
 def list_stores(environ: Mapping[str, str]) -> list[KnownStore]:
     """List all stores in the directory of stores, most recently used first.
 
-    Stores in other places are not listed. A store that cannot be trusted is listed without details.
+    Stores elsewhere are not listed. A store that cannot be trusted is listed without details.
     """
     directory = Places(environ).stores
     if directory is None:
@@ -60,7 +60,7 @@ def list_stores(environ: Mapping[str, str]) -> list[KnownStore]:
 
 
 def _describe_listed(store: str) -> KnownStore | None:
-    """Describe one of several stores; None if it has gone meanwhile."""
+    """Describe a store that was listed; return None if it has been removed since."""
     try:
         return describe_store(store)
     except InvalidInput:
@@ -70,7 +70,7 @@ def _describe_listed(store: str) -> KnownStore | None:
 
 
 def describe_store(store: str | os.PathLike[str]) -> KnownStore:
-    """Return whose a store is, its size, and whether its worktree is there; raise if it is no store."""
+    """Return a store's worktree and its state, and the store's size; raise InvalidInput if it is no store."""
     path = _require_store(store)
     try:
         identity, timeline = read_identity(path), _read_timeline(path)
@@ -88,9 +88,9 @@ def gc_all(
     settings: Mapping[str, object] | None = None,
     dry_run: bool = False,
 ) -> list[SweptStore]:
-    """Do in every store what `Shadow.gc` does, each by the settings of its own project.
+    """Run `Shadow.gc` in every store, with the settings of each project.
 
-    A store whose worktree is not there, or that fails, is left as it is, with the reason.
+    A store whose worktree is not there, or whose `gc` fails, is listed with the reason.
     """
     return [_gc_store(known, settings, dry_run=dry_run) for known in list_stores(environ)]
 
@@ -111,10 +111,10 @@ def remove_orphans(
     dry_run: bool = False,
     confirm: Callable[[list[KnownStore]], bool] | None = None,
 ) -> Removal:
-    """Remove the stores whose worktrees are gone for good, each whole or not at all.
+    """Remove the stores whose worktrees are gone for good, each completely or not at all.
 
-    `confirm` is asked once, with those that are to go. One that is in use, or that holds what is not ours,
-    stays.
+    `confirm` is called once, with the stores to remove. A store that is in use, or that contains foreign
+    files, is kept.
     """
     missing = [known for known in list_stores(environ) if known.state != "there"]
     orphans = [known for known in missing if known.is_orphan]
@@ -132,15 +132,15 @@ def remove_orphans(
             kept.append(replace(known, doubt=doubt))
     directory = Places(environ).stores
     if directory is not None:
-        # What is left of stores whose making or removing was interrupted.
+        # Remains of stores whose creation or removal was interrupted.
         stores.remove_all_unfinished(directory)
     return Removal([known.store for known in removed], sum(each.bytes for each in removed), kept)
 
 
 def destroy_store(store: str | os.PathLike[str], *, timeout_s: float) -> None:
-    """Remove a store whose worktree is not there, or is another one, whatever that means for it.
+    """Remove a store whether or not its worktree exists; raise StoreFailed if an act was interrupted.
 
-    For one whose worktree is there `Shadow.destroy` recovers first what was interrupted.
+    If the worktree exists, use `Shadow.destroy`, which recovers the act first.
     """
     path = _require_store(store)
     with Lock(StoreLayout(path).lock, timeout_s):
@@ -168,7 +168,7 @@ def _read_timeline(store: str) -> _Timeline:
 
 
 def _is_interrupted(store: str) -> bool:
-    """Return whether an act still has to be recovered; with a damaged timeline that is impossible."""
+    """Return whether an act still has to be recovered; with a damaged timeline, none can be."""
     try:
         return _read_timeline(store).is_interrupted
     except StoreDamaged:
@@ -176,7 +176,7 @@ def _is_interrupted(store: str) -> bool:
 
 
 def _find_state(identity: Identity) -> WorktreeState:
-    """Return what is at the path of a worktree."""
+    """Return whether a worktree is still at its path, gone or replaced."""
     try:
         os.lstat(identity.worktree)
     except OSError as error:
@@ -189,7 +189,7 @@ def _find_state(identity: Identity) -> WorktreeState:
 
 
 def _find_doubt(store: str, identity: Identity, state: WorktreeState, *, is_interrupted: bool) -> str | None:
-    """Say why a store is not to be removed, in a sentence about its worktree; None: it is an orphan."""
+    """Return why a store must be kept, as a sentence about its worktree; None if it is an orphan."""
     anchor = read_anchor(store)
     if state != "gone":
         return "something exists at its path"
@@ -205,7 +205,7 @@ def _find_doubt(store: str, identity: Identity, state: WorktreeState, *, is_inte
 
 
 def _find_renamed(identity: Identity) -> str | None:
-    """Find a worktree under another name beside its old one; raise OSError if nobody can look there."""
+    """Find a renamed worktree in its old parent directory; raise OSError if that cannot be read."""
     with os.scandir(os.path.dirname(identity.worktree)) as entries:
         for entry in entries:
             if entry.inode() == identity.inode and entry.is_dir(follow_symlinks=False):
@@ -216,7 +216,7 @@ def _find_renamed(identity: Identity) -> str | None:
 
 
 def _remove_orphan(store: str) -> str | None:
-    """Remove a store if it is still an orphan when nobody else is at work; else say why it stays."""
+    """Remove a store if it is still an orphan under the lock; otherwise return why it is kept."""
     try:
         with Lock(StoreLayout(store).lock, 0):
             doubt = describe_store(store).doubt
@@ -231,10 +231,10 @@ def _remove_orphan(store: str) -> str | None:
 
 
 def find_volume_doubt(anchor: Anchor | None, above: Anchor | None) -> str | None:
-    """Say why a worktree that is not there may be on a volume that is missing; None: it is gone for good.
+    """Return why a missing worktree may be on a volume that is not mounted; None if it is gone for good.
 
-    `anchor` is what was above it, None if nobody wrote it down, and `above` is what is there now: None if
-    that is nothing, or nothing that can be looked into.
+    `anchor` describes the parent directory when the store was created, or is None if that was not recorded.
+    `above` describes the parent directory now, or is None if it is missing or cannot be read.
     """
     if above is None:
         return "its parent directory is missing, so a volume may not be mounted"

@@ -9,7 +9,7 @@ from shadowtree.adapters.turn_recorder import Foreign, ShadowLike, TurnRecorder,
 _AGENT = "claude-agent-sdk"
 _EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop")
 _REPORT = "<task-notification>"
-"""How a prompt begins that nobody typed: it reports that a background task has ended."""
+"""The beginning of a prompt that nobody typed, but that reports the end of a background task."""
 
 
 def add_hooks(options: Foreign, shadow: ShadowLike) -> Foreign:
@@ -38,9 +38,9 @@ def add_hooks(options: Foreign, shadow: ShadowLike) -> Foreign:
 
 
 def _record(recorder: TurnRecorder, event: Foreign, prompts: dict[str, str]) -> str:
-    """Record what a hook reports, and return what the model is to be told.
+    """Record what a hook reports, and return the note for the model.
 
-    `prompts` has the last typed prompt of each session.
+    `prompts` has the id of the last typed prompt of each session.
     """
     name, session = event["hook_event_name"], event["session_id"]
     turn = event.get("prompt_id") or session

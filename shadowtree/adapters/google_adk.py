@@ -23,7 +23,7 @@ def make_plugin(shadow: ShadowLike) -> Foreign:
     from google.adk.plugins.base_plugin import BasePlugin
 
     class ShadowPlugin(_Plugin, BasePlugin):  # type: ignore[misc]  # its type is not known here
-        """The plugin, as a class that the kit takes."""
+        """The plugin, as a class that the kit accepts."""
 
         def __init__(self) -> None:
             super().__init__(name="shadowtree")
@@ -38,7 +38,7 @@ class _Plugin:
 
     recorder: TurnRecorder
     notes: dict[str, str]
-    """What the model is told of what was undone, by invocation."""
+    """The notes for the model about what was undone, by invocation."""
 
     async def before_run_callback(self, *, invocation_context: Foreign) -> None:
         with self.recorder.keeping_failures("before_run_callback"):

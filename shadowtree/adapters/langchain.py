@@ -1,6 +1,6 @@
 """LangChain and deepagents: middleware for `create_agent` and `create_deep_agent`."""
 
-# Without `from __future__ import annotations`: LangChain reads the types of the state when they are made.
+# No `from __future__ import annotations`: LangChain needs the types of the state when the class is made.
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, NotRequired
@@ -18,7 +18,7 @@ from shadowtree.adapters.turn_recorder import (
 _AGENT = "langchain"
 _TURN = "shadowtree_turn"
 _NOTE = "shadowtree_note"
-"""What the model is told in this turn of what was undone."""
+"""The note for the model in this turn about what was undone."""
 
 
 def make_middleware(shadow: ShadowLike) -> Foreign:
@@ -36,7 +36,7 @@ def make_middleware(shadow: ShadowLike) -> Foreign:
         shadowtree_note: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]  # likewise
 
     class ShadowMiddleware(_Middleware, AgentMiddleware):  # type: ignore[misc]  # likewise
-        """The middleware, as a class that LangChain takes."""
+        """The middleware, as a class that LangChain accepts."""
 
         state_schema = TurnState
 
@@ -81,7 +81,7 @@ class _Middleware:
         return await handler(self._add_note(request))
 
     def _add_note(self, request: Foreign) -> Foreign:
-        """Tell the model what was undone; the conversation itself stays as it is."""
+        """Add a note for the model about what was undone; the conversation itself stays as it is."""
         with self.recorder.keeping_failures("wrap_model_call"):
             note = request.state.get(_NOTE)
             if note:

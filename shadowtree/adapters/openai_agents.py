@@ -15,7 +15,7 @@ from shadowtree.adapters.turn_recorder import (
 
 _AGENT = "openai-agents"
 _MOST_RUNS = 100
-"""How many runs are remembered whose end was never reported, as when they failed."""
+"""How many runs are remembered: the end of a run that fails is never reported."""
 
 
 def make_hooks(shadow: ShadowLike) -> Foreign:
@@ -26,7 +26,7 @@ def make_hooks(shadow: ShadowLike) -> Foreign:
     from agents import RunHooks
 
     class ShadowHooks(_Hooks, RunHooks):  # type: ignore[misc]  # its type is not known here
-        """The hooks, as a class that the SDK takes."""
+        """The hooks, as a class that the SDK accepts."""
 
     return ShadowHooks(as_recorder(shadow))
 
@@ -57,7 +57,7 @@ class _Hooks:
         with self.recorder.keeping_failures("on_llm_start"):
             run = self._find_run(context)
             if run.note and len(run.turns) == 1:
-                # The list goes to the model as it is; there is no other way to add to it.
+                # This very list goes to the model, and there is no other way to add to it.
                 note = {"role": "user", "content": run.note}
                 input_items[:] = insert_note(input_items, note, _is_prompt)
 
@@ -92,7 +92,7 @@ class _Hooks:
 
 
 class _Run:
-    """A run and those that its tools start: all of their contexts share one usage."""
+    """A run and the runs that its tools start: all of their contexts share one usage."""
 
     def __init__(self, usage: object) -> None:
         self.usage = usage
@@ -102,7 +102,7 @@ class _Run:
         self.calls: set[str] = set()
         """The tool calls that are running."""
         self.note = ""
-        """What the model is told of what was undone."""
+        """The note for the model about what was undone."""
 
 
 def _name_call(context: Foreign, tool: Foreign) -> str:

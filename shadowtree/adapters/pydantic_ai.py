@@ -17,14 +17,14 @@ _AGENT = "pydantic-ai"
 
 
 def make_capability(shadow: ShadowLike) -> Foreign:
-    """Make a capability that records each run of an agent as a turn in `shadow`, also if it fails.
+    """Make a capability that records each run of an agent as a turn in `shadow`, even if it fails.
 
     A message has the id of the run, `run_id`.
     """
     from pydantic_ai.capabilities import AbstractCapability
 
     class ShadowCapability(_Capability, AbstractCapability):  # type: ignore[misc]  # its type is not known here
-        """The capability, as a class that Pydantic AI takes."""
+        """The capability, as a class that Pydantic AI accepts."""
 
         def __init__(self) -> None:
             self.recorder = as_recorder(shadow)
@@ -38,7 +38,7 @@ class _Capability:
 
     recorder: TurnRecorder
     notes: dict[str, str]
-    """What the model is told of what was undone, by run."""
+    """The notes for the model about what was undone, by run."""
 
     async def wrap_run(self, ctx: Foreign, *, handler: Callable[[], Awaitable[Foreign]]) -> Foreign:
         try:

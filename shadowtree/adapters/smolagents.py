@@ -14,7 +14,7 @@ _STEP = "step"
 
 
 def add_callbacks(agent: Foreign, shadow: ShadowLike) -> Foreign:
-    """Make an agent record each of its runs as a turn in `shadow`, also if it fails; return the agent.
+    """Make an agent record each of its runs as a turn in `shadow`, even if it fails; return the agent.
 
     smolagents calls back only after a step, when files have changed already, so its `run` is wrapped.
     """
@@ -58,7 +58,7 @@ class _Turns:
             self._step = self.recorder.begin_step(self._turn, _STEP)
 
     def _begin(self, task: str) -> str:
-        """Begin a turn, and return what the model is to be told."""
+        """Begin a turn, and return the note for the model."""
         self._turn = uuid4().hex
         note = self.recorder.begin(self._turn, text=str(task), meta={"agent": _AGENT}, nests=True)
         self._step = self.recorder.begin_step(self._turn, _STEP)

@@ -64,7 +64,7 @@ class TurnRecorder:
 
     @property
     def failures(self) -> list[Exception]:
-        """The newest errors that kept something from being recorded, oldest first; a note says what."""
+        """The newest errors that kept something from being recorded, oldest first; a note names what."""
         return list(self._failures)
 
     def for_conversation(self, agent: str, id: object) -> TurnRecorder:
@@ -88,8 +88,8 @@ class TurnRecorder:
     ) -> str:
         """Begin a turn; its message gets the id `turn`. A turn that is open already continues.
 
-        Return what the model is to be told: which turns and files were undone since its last turn. Empty:
-        nothing was, or the setting `tell_model` is off.
+        Return a note for the model: which turns and files were undone since its last turn. Empty: none were,
+        or the setting `tell_model` is off.
 
         With `nests`, a turn that begins while a tool is running is a sub-agent's: it becomes part of the open
         turn, which ends with the last of them. Otherwise the open turn is ended, because its end was missed.
@@ -146,13 +146,13 @@ class TurnRecorder:
         if nests and session.turns and session.steps:
             session.turns.append(turn)
             return ""
-        # Until it is recorded there is no message: if that fails, the whole turn is left out.
+        # There is no message until it is recorded; if that fails, the whole turn is left out.
         session.restart(turn)
         text = text[:_MOST_CHARACTERS] if self._stores_prompts else ""
         return self._begin_message(turn, text.encode("utf-8", "replace").decode(), meta)
 
     def _begin_message(self, turn: str, text: str, meta: Mapping[str, object] | None) -> str:
-        """Begin the message of a turn; if that has ended already, another message of the same turn."""
+        """Begin the message of a turn; if that has already ended, begin another message of the same turn."""
         event = TurnEvent(BEGIN, turn, text, None if meta is None else dict(meta))
         record = self.shadow.record_turn(event)
         self._session.message = record.message
@@ -161,7 +161,7 @@ class TurnRecorder:
     def _begin_step(self, turn: str, name: str, meta: Mapping[str, object]) -> None:
         session = self._session
         if not session.turns:
-            # It continues after its end, or its begin was not reported; files are about to change.
+            # The turn continues after its end, or its begin was not reported; files are about to change.
             self._begin(turn, "", None, nests=False)
         if name in session.steps:
             return
@@ -189,7 +189,7 @@ class TurnRecorder:
     def _end(self, turn: str) -> None:
         session = self._session
         if turn not in session.turns:
-            # A process that is gone may have begun it.
+            # A process that has ended may have begun it.
             with suppress(UnknownMessage, NotWrapped):
                 self.shadow.end(turn)
             return
@@ -217,7 +217,7 @@ class _Session:
         self.steps: set[str] = set()
         """The tool calls that are running."""
         self.recorded: set[str] = set()
-        """Those that the message has a step of, ended ones too."""
+        """The tool calls for which the message has a step, including ended ones."""
         self.numbers = count(1)
         (_busy.add if turns else _busy.discard)(self)
 
@@ -229,7 +229,7 @@ _sessions_lock = Lock()
 
 
 def _find_session(shadow: Shadow) -> _Session:
-    """Find what all recorders of a session share: an agent and its sub-agents may have one each."""
+    """Return what all recorders of a session share: an agent and its sub-agents may each have one."""
     with _sessions_lock:
         return _sessions.setdefault((str(shadow.store), shadow.session), _Session())
 
@@ -239,20 +239,20 @@ ShadowLike = Shadow | AsyncShadow | StrPath | TurnRecorder
 
 
 def as_recorder(shadow: ShadowLike) -> TurnRecorder:
-    """Make a recorder, unless it is one."""
+    """Return a recorder for a shadow; a recorder is returned as it is."""
     return shadow if isinstance(shadow, TurnRecorder) else TurnRecorder(shadow)
 
 
 def insert_note(
     conversation: Sequence[Foreign], note: Foreign, is_prompt: Callable[[Foreign], bool]
 ) -> list[Foreign]:
-    """Return a conversation with a note to the model before what the user wrote last."""
+    """Return a conversation with a note for the model before the user's last prompt."""
     at = max((place for place, each in enumerate(conversation) if is_prompt(each)), default=None)
     return list(conversation) if at is None else [*conversation[:at], note, *conversation[at:]]
 
 
 def read_text(content: object) -> str:
-    """Read the text of a prompt, which is text or a list of parts that may have some."""
+    """Return the text of a prompt, which is text or a list of parts that may have text."""
     if isinstance(content, str):
         return content
     if not isinstance(content, Iterable) or isinstance(content, bytes | Mapping):

@@ -1,7 +1,7 @@
-"""Files of agents: read whole, and replaced or removed whole, never over what others wrote meanwhile.
+"""Read, replace and remove whole files of agents, without losing what others wrote meanwhile.
 
-An agent may save its settings at any moment. So a file is exchanged with the new one in one instant, and what
-comes out is compared with what was read before; if that is something else, it goes back to its place.
+An agent may save its settings at any time. So a file is exchanged with the new one atomically, and its
+content is then compared with what was read before; if it differs, the two files are exchanged back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROGRAM_MODE = 0o777
 
 
 def read_whole(path: str) -> bytes | None:
-    """Read a file of an agent's; None if there is none. Raise InvalidInput if it is not for us to change."""
+    """Read an agent's file; None if there is none. Raise InvalidInput if it cannot be read as settings."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -70,7 +70,7 @@ def remove_file(path: str, before: bytes | None) -> None:
 
 
 def _swap(temporary: str, path: str, before: bytes) -> None:
-    """Put a new file in the place of one that is as it was; otherwise leave that one there."""
+    """Exchange a file with the new one; if it changed since it was read, exchange them back and raise."""
     _rename(exchange, temporary, path)
     if not _is_still(temporary, before):
         _rename(exchange, temporary, path)
@@ -87,13 +87,13 @@ def _discard(temporary: str, content: bytes, before: bytes | None) -> None:
 
 
 def _is_still(path: str, before: bytes | None) -> bool:
-    """Return whether a file holds what was read, and nobody is about to write to it."""
+    """Return whether a file holds what was read, and no process has it open for writing."""
     with open(path, "rb") as file:
         return file.read() == before and not is_being_written(file.fileno())
 
 
 def _write(path: str, content: bytes, mode: int, *, like: str) -> None:
-    """Write a new file, with the mode of another one if that is there."""
+    """Write a new file, with the mode of the file `like` if that exists."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     with os.fdopen(fd, "wb") as file:
         with suppress(FileNotFoundError):

@@ -12,11 +12,11 @@ from shadowtree.base.errors import InvalidInput
 NAME = "shadowtree"
 _TEMPORARY = ("/tmp", "/var/tmp", "/private/tmp", "/private/var/tmp", "/private/var/folders", "/dev/shm")
 _CACHES = (".cache", "Caches", "archive-v0", "environments-v2")
-"""Directories in which tools such as `uvx` and `pipx run` put programs that they remove again."""
+"""Directories in which tools such as `uvx` and `pipx run` keep programs only for some time."""
 
 
 def find_executable(given: str | None = None) -> str:
-    """Name the program that hooks run: the one that is given, else the one that runs now."""
+    """Return the path of the program that hooks run: the given one, else the running one."""
     if given is not None:
         path = os.path.abspath(given)
         if os.path.basename(path) != NAME:
@@ -28,7 +28,7 @@ def find_executable(given: str | None = None) -> str:
 
 
 def require_lasting(path: str, environ: Mapping[str, str]) -> None:
-    """Raise InvalidInput if a program will not stay where it is."""
+    """Raise InvalidInput if a program may not stay where it is."""
     why = _find_doubt(path, environ)
     if why is not None:
         todo = "install shadowtree somewhere permanent (pipx install .), or use --executable PATH"
@@ -41,7 +41,7 @@ def make_line(executable: str, agent: str) -> str:
 
 
 def read_line(line: object, agent: str) -> str | None:
-    """Return the program of a line that is ours; None: it is not ours."""
+    """Return the program in a line that we wrote; None: it is not ours."""
     try:
         words = shlex.split(line) if isinstance(line, str) else []
     except ValueError:
@@ -51,7 +51,7 @@ def read_line(line: object, agent: str) -> str | None:
 
 
 def _find_own() -> str:
-    """Find the program that runs now: as it was called, else the one beside this Python, else in PATH."""
+    """Find the running program: as it was called, else the one next to this Python, else in PATH."""
     import shutil
 
     called = sys.argv[0] if os.path.basename(sys.argv[0]) == NAME else None
@@ -64,7 +64,7 @@ def _find_own() -> str:
 
 
 def _find_doubt(path: str, environ: Mapping[str, str]) -> str | None:
-    """Say why a program may not stay where it is; None: nothing speaks against it."""
+    """Return why a program may not stay where it is; None: there is no reason."""
     temporary = {*_TEMPORARY, environ.get("TMPDIR") or "/tmp"}
     caches = {environ.get(name) or "" for name in ("UV_CACHE_DIR", "XDG_CACHE_HOME")} - {""}
     for place in (path, os.path.realpath(path)):

@@ -1,10 +1,10 @@
-"""The hooks in an agent's settings: add ours, find them, remove them. Pure; foreign ones stay as they are.
+"""The hooks in an agent's settings: add ours, find them, remove them. Pure; other hooks stay as they are.
 
-Two shapes are in use. In groups, as Claude Code has it:
+There are two formats. With groups, as in Claude Code:
 
     {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": LINE, "timeout": 30}]}]}}
 
-and without, as Cursor has it: {"version": 1, "hooks": {"stop": [{"command": LINE, "timeout": 30}]}}.
+and without, as in Cursor: {"version": 1, "hooks": {"stop": [{"command": LINE, "timeout": 30}]}}.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FLAT = frozenset({"copilot", "cursor"})
-"""Agents that have no groups, and a number for the version of the file."""
+"""Agents whose format has no groups, but a version number."""
 _KEEPS_PLACES = frozenset({"codex"})
-"""Agents that trust a hook by its place: what is behind ours must not move up."""
+"""Agents that trust a hook by its place, so the hooks after ours must not move up."""
 _LIMIT_KEYS = {"copilot": "timeoutSec"}
 
 
@@ -36,7 +36,7 @@ class OwnHook:
     event: str
     executable: str
     group: int
-    """The place of its group, and its place in the group."""
+    """The index of its group; `place` is its index in that group."""
     place: int
 
 
@@ -49,26 +49,26 @@ class _Found:
     items: Value
     """The list of the event."""
     item: Value
-    """What of that list the entry is in, or is."""
+    """The item of that list that contains the entry, or is the entry."""
 
 
 def list_events(agent: Agent) -> Mapping[str, int]:
-    """Return the events that are subscribed to, with the time that the agent lets each take, in its unit."""
-    # Copilot gives events that are written like this payloads with the name of the event.
+    """Return the events to subscribe to, with the time limit of each, in the agent's unit."""
+    # Copilot sends payloads that name the event only for capitalised events.
     names = [name for name in agent.events if agent.name != "copilot" or name[0].isupper()]
     return {name: round(agent.limit_s(agent.events[name]) / agent.limit_unit_s) for name in names}
 
 
 def make_settings(agent: Agent, line: str) -> dict[str, Any]:  # Any: JSON
-    """Return whole settings with nothing but our hooks."""
+    """Return complete settings that contain only our hooks."""
     hooks = {event: [_make_item(agent, line, limit)] for event, limit in list_events(agent).items()}
     return {"version": 1, "hooks": hooks} if agent.name in _FLAT else {"hooks": hooks}
 
 
 def add_hooks(text: str, agent: Agent, line: str) -> str:
-    """Add what is missing, each as the last of its event; a line with another program gets this one.
+    """Add missing hooks, each as the last of its event; if a hook of ours runs another program, update it.
 
-    Raise BadJson, or InvalidInput if the settings are not what they should be.
+    Raise BadJson, or InvalidInput if the settings have an unexpected structure.
     """
     root = _read(text)
     if agent.name in _FLAT and root.get("version") is None:
@@ -87,7 +87,7 @@ def add_hooks(text: str, agent: Agent, line: str) -> str:
 
 
 def remove_hooks(text: str, agent: Agent) -> str:
-    """Remove our hooks, and the lists that are empty then. Raise as `add_hooks` does."""
+    """Remove our hooks, and the lists that are then empty. Raise as `add_hooks` does."""
     while found := next(_find(_read(text), agent), None):
         if found.parent.items() != [found.entry] or found.parent is found.items:
             text = json_text.remove(text, found.parent, found.entry)
@@ -105,7 +105,7 @@ def find_hooks(text: str, agent: Agent) -> list[OwnHook]:
 
 
 def is_without_hooks(text: str) -> bool:
-    """Return whether nothing is left but what we write ourselves."""
+    """Return whether the settings are empty, apart from the version that we write."""
     return not json_text.read(text).plain().keys() - {"version"}
 
 
@@ -117,7 +117,7 @@ def _make_item(agent: Agent, line: str, limit: int) -> dict[str, Any]:  # Any: J
 
 
 def _read(text: str) -> Value:
-    """Read settings, and check what of them concerns us."""
+    """Read settings, and check the parts that concern us."""
     root = json_text.read(text)
     hooks = root.get("hooks")
     if not isinstance(root.content, dict):
@@ -146,7 +146,7 @@ def _find(root: Value, agent: Agent) -> Iterator[_Found]:
 
 
 def _remove_if_empty(text: str, keys: tuple[str, ...]) -> str:
-    """Remove a list or object in which nothing is left, and what is empty then."""
+    """Remove a list or object if it is empty, and the parents that are then empty."""
     root = json_text.read(text)
     value, parent = root.get(*keys), root.get(*keys[:-1])
     if value is None or parent is None or value.content:

@@ -1,7 +1,7 @@
-"""Put hooks and slash commands where an agent finds them, remove them again, and list what is there.
+"""Install hooks and slash commands for an agent, remove them, and report what is installed.
 
 Every file is read and its new content decided before the first one is written. What others wrote into an
-agent's settings stays, byte for byte; a file that cannot be understood is refused, not repaired.
+agent's settings stays, byte for byte; a file that cannot be parsed is refused, not repaired.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _COMMENTED = frozenset({"gemini", "qwen"})
 _PROGRAM = re.compile(
     rb"""(?:exec |!`|!\{|PROGRAM = "|"command": ")('[^']*/shadowtree'|[^\s'"]*/shadowtree)"""
 )
-"""How the program stands in the files that are ours."""
+"""Finds the program in files that we wrote."""
 _ANY = "/shadowtree"
-"""Stands for the program where it does not matter which."""
+"""A placeholder, if it does not matter which program it is."""
 
 ADDED, CHANGED, REMOVED, KEPT, EDITED = "added", "changed", "removed", "unchanged", "edited"
 
@@ -44,11 +44,11 @@ class FileChange(Result):
     agent: str
     scope: str
     path: str
-    """As the agent names it."""
+    """The path that the agent uses, which may be a link."""
     action: str
     """`added`, `changed`, `removed`, `unchanged`; `edited`: you have changed it, so it is left as it is."""
     backup: str | None = None
-    """Where its first content is kept, if that was kept now."""
+    """Where its original content is kept, if this change was the first."""
 
 
 @frozen
@@ -67,7 +67,7 @@ class AgentStatus(Result):
     """The program that the hooks run."""
     is_executable_there: bool
     missing: list[str] = field(default_factory=list)
-    """Events without a hook, and files that are not there."""
+    """Events without a hook, and missing files."""
     problem: str | None = None
     """Why the settings cannot be read, or changed."""
 
@@ -83,13 +83,13 @@ class _Decided:
 
 
 def list_installed(stores: str) -> list[tuple[str, str, str]]:
-    """List what is on record: agent, scope, and the project, which is empty for all of them."""
+    """List recorded installations: agent, scope, and project, which is empty for all projects."""
     files = InstalledFiles(stores).files.values()
     return sorted({(entry.agent, entry.scope, entry.project or "") for entry in files})
 
 
 class Installer:
-    """Installs hooks for one user, in one project if that is asked for."""
+    """Installs hooks for one user, or in one project."""
 
     def __init__(self, environ: Mapping[str, str], stores: str, *, project: str) -> None:
         self._environ = environ
@@ -97,7 +97,7 @@ class Installer:
         self._record = InstalledFiles(stores)
 
     def install(self, name: str, scope: str, executable: str, *, dry_run: bool = False) -> list[FileChange]:
-        """Install the hooks and slash commands of an agent; raise InvalidInput before anything is written."""
+        """Install the hooks and slash commands of an agent; check every file before writing the first."""
         with nullcontext() if dry_run else self._record.locked():
             return self._install(name, scope, executable, dry_run=dry_run)
 
@@ -120,7 +120,7 @@ class Installer:
         return done
 
     def uninstall(self, name: str, scope: str, *, dry_run: bool = False) -> list[FileChange]:
-        """Remove what `install` wrote; a file that no one else changed gets its first bytes back."""
+        """Remove what `install` wrote; a file that nobody else changed gets its original bytes back."""
         with nullcontext() if dry_run or not self._record.can_exist() else self._record.locked():
             return self._uninstall(name, scope, dry_run=dry_run)
 
@@ -145,7 +145,7 @@ class Installer:
         return done
 
     def find_status(self, name: str, scope: str) -> AgentStatus:
-        """Return which of an agent's hooks are there."""
+        """Return which of an agent's hooks are installed."""
         listed = self._list(name, scope, _ANY)
         hooks = [target for target in listed if not target.is_command]
         found: list[str] = []
@@ -198,7 +198,7 @@ class Installer:
         return _Decided(target, path, before, content, action)
 
     def _decide_removal(self, name: str, target: Target) -> _Decided | None:
-        """Decide how a file is to be without us; None: there is nothing of ours."""
+        """Decide what a file contains after the removal; None: it has nothing of ours."""
         path = os.path.realpath(target.path)
         before = read_whole(path)
         if before is None:
@@ -226,7 +226,7 @@ class Installer:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Say which file cannot be understood."""
+    """Add the path to errors about the content of a file."""
     try:
         yield
     except BadJson as error:
@@ -236,7 +236,7 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def _decode(path: str, content: bytes | None) -> tuple[str, str]:
-    """Return the text of settings without the mark that some editors put first, and that mark."""
+    """Return the text of settings without its byte order mark, and that mark."""
     try:
         text = (content or b"").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -266,7 +266,7 @@ def _inspect(name: str, target: Target) -> tuple[list[str], list[str]]:
 
 
 def _mentions_us(path: str) -> bool:
-    """Return whether settings that cannot be understood may have hooks of ours."""
+    """Return whether settings that cannot be parsed may have hooks of ours."""
     try:
         return _MARK in (read_whole(os.path.realpath(path)) or b"")
     except InvalidInput:
@@ -296,7 +296,7 @@ def _is_own_file(name: str, target: Target, content: bytes) -> bool:
 
 
 def _is_as_written(target: Target, content: bytes) -> bool:
-    """Return whether a file that is on no record is just what we write, for whatever program."""
+    """Return whether a file is exactly what we write, for whatever program."""
     assert target.content is not None
     program = _PROGRAM.search(content)
     return program is not None and content.replace(program[1], _ANY.encode()) == target.content.encode()

@@ -1,6 +1,6 @@
-"""The files that we wrote or changed for agents: their first content is kept, so that it can come back.
+"""The files that we wrote or changed for agents: their original content is kept, so it can be restored.
 
-Beside the stores, in the directory of the hooks' log:
+They are recorded next to the stores, in the directory of the hooks' log:
 
     hooks/
     ├── installed.json    what was written where; replaced as a whole
@@ -30,7 +30,7 @@ _DIRECTORY = "hooks"
 _RECORD = "installed.json"
 _BACKUPS = "backups"
 _PATIENCE_S = 10.0
-"""How long one installation waits for another one."""
+"""How long one installation waits for another."""
 _PAUSE_S = 0.02
 
 
@@ -39,15 +39,15 @@ class Installed:
     """A file that we wrote, or changed."""
 
     path: str
-    """Where it really is."""
+    """Its real path."""
     agent: str
     scope: str
     project: str | None
-    """The directory that it is for; None: for all."""
+    """The project that it is for; None: all projects."""
     written: str | None
     """The hash of what we wrote last; None: others had changed it between two of our writes."""
     backup: str | None
-    """The name of the file that holds what was there before; None: nothing was."""
+    """The name of the file with the original content; None: there was no file."""
 
 
 class InstalledFiles:
@@ -59,18 +59,18 @@ class InstalledFiles:
         self._record = os.path.join(self._directory, _RECORD)
         self._backups = os.path.join(self._directory, _BACKUPS)
         self._made: list[str] = []
-        """The directories that were made for files."""
+        """The directories that we made for files."""
         self.files = {entry.path: entry for entry in self._read()}
 
     def can_exist(self) -> bool:
-        """Return whether there is a directory that the record could be in."""
+        """Return whether the directory of stores exists, without which there is no record."""
         return os.path.isdir(self._stores)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Read the record again and keep others from changing it, so that two installations take turns.
+        """Lock the record and read it again, so that two installations take turns.
 
-        The directory of stores itself is locked: a file for it would be one more to remove.
+        The directory of stores itself is locked, because a lock file would be one more file to remove.
         """
         disk.make_directories(self._stores)
         fd = os.open(self._stores, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -91,7 +91,7 @@ class InstalledFiles:
             raise StoreFailed(self._record, "it cannot be read; remove it to go on without it") from error
 
     def save(self) -> None:
-        """Write the record; without any file it goes."""
+        """Write the record; remove it if it lists no file."""
         if not self.files:
             disk.remove_file(self._record)
             for directory in (self._backups, self._directory):
@@ -118,9 +118,9 @@ class InstalledFiles:
         project: str | None,
         is_program: bool = False,
     ) -> str | None:
-        """Write a file, and name the backup if one was made now. `before` is what was read of it.
+        """Write a file; return the path of its backup if one was made now.
 
-        What was there first is kept before anything is written.
+        `before` is the content that was read. The original content is backed up before anything is written.
         """
         known = self.files.get(path)
         backup = known.backup if known is not None else None
@@ -135,7 +135,7 @@ class InstalledFiles:
             written = None
         self._made += _make_parents(path)
         self.files[path] = Installed(path, agent, scope, project, written, backup)
-        # Recorded first: a file that we wrote and do not know of would never go again.
+        # Recorded first: a file that we wrote but did not record would never be removed.
         self.save()
         try:
             replace_file(path, content, before, is_program=is_program)
@@ -145,7 +145,7 @@ class InstalledFiles:
         return made_backup
 
     def _take_back(self, path: str, known: Installed | None, content: bytes) -> None:
-        """Record a file as before, with no backup of it, unless it was written after all."""
+        """Record a file as it was recorded before, unless it was written after all."""
         if disk.read_if_there(path) == content:
             return
         if known is None:
@@ -160,19 +160,19 @@ class InstalledFiles:
         return known is not None and known.written == _digest(content)
 
     def read_first(self, path: str) -> bytes | None:
-        """Return what a file held before we changed it; None: there was none, or nobody knows."""
+        """Return what a file held before we changed it; None: there was no file, or it is unknown."""
         known = self.files.get(path)
         if known is None or known.backup is None:
             return None
         return disk.read_if_there(os.path.join(self._backups, known.backup))
 
     def was_made(self, path: str) -> bool:
-        """Return whether a file was not there before."""
+        """Return whether we created a file, rather than changed it."""
         known = self.files.get(path)
         return known is not None and known.backup is None
 
     def forget(self, path: str) -> None:
-        """Drop a file from the record, with its backup and the directories that are empty without it."""
+        """Drop a file from the record, with its backup and the directories of ours that are empty now."""
         known = self.files.pop(path, None)
         if known is None:
             return
@@ -195,7 +195,7 @@ def _wait_for_lock(fd: int) -> None:
 
 
 def _make_parents(path: str) -> list[str]:
-    """Make the directories that a file needs, and name those that were missing, the deepest first."""
+    """Make the missing directories above a file, and return them, the deepest first."""
     missing, directory = [], os.path.dirname(path)
     while not os.path.isdir(directory):
         missing.append(directory)

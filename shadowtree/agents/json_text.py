@@ -1,7 +1,6 @@
-"""Edit a JSON file as text: what is added or removed changes, and every other byte stays as it is.
+"""Edit JSON as text: values are added, replaced or removed, and every other byte stays as it is.
 
-Pure. Only strict JSON is read: a file with comments or trailing commas would come out broken for whoever
-reads it strictly, and guessing what it means is not our business.
+Pure. Only strict JSON is read: we do not guess what an agent makes of comments or trailing commas.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _USUAL_INDENT = "  "
 
 
 class BadJson(Exception):
-    """A text that is no strict JSON."""
+    """A text is not strict JSON."""
 
     def __init__(self, text: str, at: int, why: str) -> None:
         self.line = text.count("\n", 0, at) + 1
@@ -39,9 +38,9 @@ class Value:
 
     start: int
     end: int
-    content: Any  # Any: a dict or list of values, or what plain JSON is
+    content: Any  # Any: a dict or list of values, or a plain JSON value
     begin: int
-    """Where its key begins, in an object; else where it begins."""
+    """The start of its key in an object, else the start of the value."""
 
     def get(self, *keys: str) -> Value | None:
         """Find a value by the keys that lead to it."""
@@ -52,18 +51,18 @@ class Value:
         return found
 
     def items(self) -> list[Value]:
-        """Return the values of a list; of anything else none."""
+        """Return the values of a list; for anything else, an empty list."""
         return self.content if isinstance(self.content, list) else []
 
     def plain(self) -> Any:  # Any: JSON
-        """Return the value without places."""
+        """Return the value without positions."""
         if isinstance(self.content, dict):
             return {key: value.plain() for key, value in self.content.items()}
         return [value.plain() for value in self.content] if isinstance(self.content, list) else self.content
 
 
 def read(text: str) -> Value:
-    """Read a whole text; raise BadJson."""
+    """Parse a whole text; raise BadJson."""
     reader = _Reader(text)
     value = reader.read_value()
     if reader.skip() != "":
@@ -72,14 +71,14 @@ def read(text: str) -> Value:
 
 
 def blank_comments(text: str) -> str:
-    """Put blanks in the place of comments, for whoever only reads; lines stay lines."""
+    """Replace comments by blanks, for reading only; line breaks stay."""
     return _STRING_OR_COMMENT.sub(lambda found: found[1] or re.sub(r"[^\n]", " ", found[0]), text)
 
 
 def add(text: str, keys: tuple[str, ...], content: object) -> str:
-    """Append a value to the list that some keys lead to; what is missing on the way is made.
+    """Append a value to the list that `keys` lead to; create missing objects, and the list.
 
-    The caller knows that what is there are objects, and a list at the end.
+    The caller has checked that existing values are objects, with a list at the end.
     """
     root = read(text)
     found, rest = root, list(keys)
@@ -95,18 +94,18 @@ def add(text: str, keys: tuple[str, ...], content: object) -> str:
 
 
 def put(text: str, key: str, content: object) -> str:
-    """Add a key to the outermost object, which does not have it."""
+    """Add a key to the outermost object, which must not have it."""
     return _insert(text, read(text), key, content)
 
 
 def replace(text: str, value: Value, content: object) -> str:
-    """Write another value in the place of one."""
+    """Replace a value by another."""
     written = _render(text, content, _indent_at(text, value.begin), is_spread=_is_spread(text, value))
     return text[: value.start] + written + text[value.end :]
 
 
 def remove(text: str, parent: Value, child: Value) -> str:
-    """Remove a value from the object or list that it is in: just what adding it had added."""
+    """Remove a value from the object or list that contains it: exactly the text that adding it adds."""
     children = _children(parent)
     place = children.index(child)
     if len(children) == 1:
@@ -121,7 +120,7 @@ def _children(value: Value) -> list[Value]:
 
 
 def _insert(text: str, parent: Value, key: str | None, content: object) -> str:
-    """Write a value as the last one of an object or a list, the way the text is written there."""
+    """Insert a value at the end of an object or a list, in the style of the text there."""
     children = _children(parent)
     is_spread = _is_spread(text, parent)
     outer = _indent_at(text, parent.begin)
@@ -147,7 +146,7 @@ def _render(text: str, content: object, indent: str, *, is_spread: bool) -> str:
 
 
 def _is_spread(text: str, value: Value) -> bool:
-    """Return whether what is in a value is written on lines of its own."""
+    """Return whether the contents of a value are written on lines of their own."""
     children = _children(value) if isinstance(value.content, dict | list) else []
     if children:
         return "\n" in text[value.start : children[0].begin]
@@ -169,13 +168,13 @@ def _find_indent(text: str) -> str:
 
 
 def _indent_at(text: str, at: int) -> str:
-    """Return the blanks that the line of a place begins with."""
+    """Return the indentation of the line at a position."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 class _Reader:
-    """A place in a text that is being read."""
+    """Parses a text; keeps the position in it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -183,14 +182,14 @@ class _Reader:
         self._depth = 0
 
     def skip(self) -> str:
-        """Go on to what is no blank, and give that character; empty: the text is over."""
+        """Skip blanks, and return the next character; empty at the end of the text."""
         found = _BLANKS.match(self._text, self._at)
         assert found is not None
         self._at = found.end()
         return self._text[self._at : self._at + 1]
 
     def refuse(self) -> BadJson:
-        """Say what is wrong here."""
+        """Return the error for the text at this position."""
         rest = self._text[self._at : self._at + 2]
         if rest in ("//", "/*"):
             why = "comments are not strict JSON"
@@ -199,7 +198,7 @@ class _Reader:
         return BadJson(self._text, self._at, why)
 
     def read_value(self) -> Value:
-        """Read the value that begins here."""
+        """Read the value that begins at this position."""
         opening = self.skip()
         start = self._at
         if opening in ("{", "["):
@@ -233,7 +232,7 @@ class _Reader:
         return values
 
     def _has_more(self, closing: str, *, is_first: bool) -> bool:
-        """Go on to the next value; False: the closing bracket came instead."""
+        """Move to the next value; return False at the closing bracket."""
         if is_first:
             self._at += 1
         found = self.skip()

@@ -1,7 +1,7 @@
-"""One row an agent: names of its events and keys, how long its hooks may take, how it takes an answer.
+"""One row per agent: names of its events and keys, time limits of its hooks, and the form of answers.
 
-Everything that differs between agents stands here; the rest of the package does not know their names. What is
-marked as observed was seen with the real program; the versions are those of docs/agents.md.
+How agents differ in where they keep hooks and commands is in `targets`, `hook_settings` and `slash_commands`.
+The versions that were tried are in docs/agents.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 Keys = tuple[str, ...]
-"""Where something is in a payload: the first of these that is there. `a.b` is `b` in the object `a`."""
+"""Where a value is in a payload: at the first of these keys that is there. `a.b` is `b` in the object `a`."""
 
 SESSION_START = "session start"
 TURN_BEGIN = "turn begin"
@@ -48,7 +48,7 @@ WRITING_TOOLS = frozenset(
         "write_file",
     }
 )
-"""Tools whose input names the files that they write, of all agents, in lower case."""
+"""Tools of all agents whose input names the files that they write, in lower case."""
 
 _PLENTY_S = 30.0
 _TOOL_S = 10.0
@@ -62,7 +62,7 @@ _CLAUDE_EVENTS = {
     "Stop": TURN_END,
     "SessionEnd": SESSION_END,
 }
-"""The names that most agents took over."""
+"""Claude Code's names, which several agents adopted."""
 _PLUGIN_EVENTS = {
     "session.created": SESSION_START,
     "chat.message": TURN_BEGIN,
@@ -75,24 +75,24 @@ _PLUGIN_EVENTS = {
 
 @frozen
 class Agent:
-    """What is to be known of an agent."""
+    """The row of an agent."""
 
     name: str
     """As in `shadowtree hook NAME`."""
     title: str
     events: Mapping[str, str]
-    """What each event means; all of them are subscribed to, and no other."""
+    """What each event means; all others are ignored."""
     event: Keys = ("hook_event_name",)
-    """The name of the event; if it is not there, the command has it as its second argument."""
+    """The name of the event; if it is missing, it is the second argument of the command."""
     session: Keys = ("session_id",)
     turn: Keys = ("prompt_id",)
     """The id of the turn; empty: the agent has none."""
     prompt: Keys = ("prompt",)
     """Text, or a list of parts that have text."""
     command: Keys = ()
-    """The slash command that the prompt is of."""
+    """The slash command that the prompt comes from."""
     sub_agent: Keys = ("agent_id",)
-    """Something that is there in events of a sub-agent only."""
+    """A key that only the events of a sub-agent have."""
     tool: Keys = ("tool_name",)
     tool_input: Keys = ("tool_input",)
     call: Keys = ("tool_use_id",)
@@ -101,31 +101,31 @@ class Agent:
     directory: Keys = ("cwd",)
     """The project's directory, or a list that begins with it."""
     project_variable: str | None = None
-    """The variable that names it, which counts first: the agent's directory moves, the project does not."""
+    """The variable that names it, which counts first: an agent's own directory may change."""
     session_variable: str | None = None
     """The variable that names the session in commands that the agent runs."""
     reading_tools: frozenset[str] = frozenset()
-    """Tools that change no file: they are no steps."""
+    """Tools that change no file, so they are not recorded as steps."""
     limits_s: Mapping[str, float] = field(default_factory=dict)
-    """How long a hook may take, where it is not as usual."""
+    """Time limits of hooks that are not the usual ones."""
     limit_unit_s: float = 1.0
-    """The unit in which the agent's own settings name that."""
+    """The unit of time limits in the agent's own settings."""
     context: str | None = HOOK_OUTPUT
-    """The form in which a begin gives the model something to read; None: there is none."""
+    """The form in which the answer carries text for the model; None: it cannot."""
     shows_message: bool = True
-    """`systemMessage` is shown to the user."""
+    """Whether `systemMessage` is shown to the user."""
     last_line_is_command: bool = False
-    """A command of ours comes with its text expanded, and as it was typed in the last line."""
+    """Whether the prompt of a slash command is its expanded text, with the typed command in the last line."""
 
     def limit_s(self, kind: str) -> float:
-        """Say how long a hook for an event of this kind may take, at most."""
+        """Return how long a hook for an event of this kind may take."""
         usual = _TOOL_S if kind in (STEP_BEGIN, STEP_END) else _LAST_S if kind == SESSION_END else _PLENTY_S
         return self.limits_s.get(kind, usual)
 
     def make_answer(self, event: str, *, context: str = "", message: str = "") -> dict[str, Any] | None:
-        """Return the JSON that a begin answers with: `context` for the model, a `message` for the user.
+        """Return the JSON answer of a hook: `context` for the model, a `message` for the user.
 
-        None: there is nothing to say, or no way to say it.
+        None: both are empty, or the agent takes neither.
         """
         answer: dict[str, Any] = {}  # Any: JSON
         if context and self.context == HOOK_OUTPUT:
@@ -157,10 +157,10 @@ _OPENCODE = Agent(
     reading_tools=frozenset({"glob", "grep", "list", "read", "todoread", "todowrite", "webfetch"}),
     context=PLAIN_CONTEXT,
 )
-"""Its plugin sends `{hook, directory, payload}`: the name of the hook or the event, and what came with it.
+"""Our plugin sends `{hook, directory, payload}`: the name of the hook or the event, and its own payload.
 
-It adds `parent`, the id of the session whose sub-agent a session is, and `command`, the name of the slash
-command that a message is of. For `dispose`, the payload is `{"input": {"sessionID": ID}}` for each session.
+It adds `parent`, the id of the parent session of a sub-agent, and `command`, the name of the slash command
+that a message comes from. For `dispose`, the payload is `{"input": {"sessionID": ID}}` for each session.
 """
 
 AGENTS = {

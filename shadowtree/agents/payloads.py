@@ -1,8 +1,8 @@
 """Read a payload: turn what an agent's hook sends into one value, the same for every agent. Pure.
 
 A payload is hostile input: anything may be missing, of another type, endless, or full of control characters.
-What cannot be read means `nothing`. Of tools only their names and the paths they write are read; their other
-input, and their output, are looked at by nobody.
+A payload that makes no sense is of the kind `nothing`. Of a tool call, only the tool's name, the paths that
+it writes, and whether it is left running are read, but no other input or output.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shadowtree.agents.known_agents import (
 from shadowtree.base.frozen import frozen, replace
 
 OWN_COMMAND = "/shadowtree-"
-"""What our own slash commands begin with: they act on turns, and are none."""
+"""The prefix of our own slash commands: they act on turns, and are not turns themselves."""
 
 _REPORT = "<task-notification>"
 _REPORT_TEXT = "A background task finished"
@@ -51,37 +51,37 @@ class Reported:
     """What a hook reports."""
 
     kind: str
-    """One of the kinds in `table`."""
+    """One of the kinds in `known_agents`."""
     agent: Agent
     event: str = ""
     """The agent's own name of the event."""
     session: str = ""
     """The name of the session."""
     turn: str | None = None
-    """The id of the turn's message; None: whichever is open."""
+    """The id of the turn's message; None: the open one."""
     is_dated: bool = False
-    """That id was made from the time."""
+    """Whether that id was made from the time."""
     text: str = ""
     is_report: bool = False
-    """Nobody asked for anything: a task that was left running has ended."""
+    """Whether nobody typed the prompt: it reports that a task that was left running has ended."""
     tool: str = ""
     call: str = ""
-    """Names a tool call; empty: the agent has no names for them."""
+    """The id of the tool call; empty: the agent has none."""
     paths: tuple[str, ...] = ()
-    """What the tool writes, as it is written there."""
+    """The paths that the tool writes, as its input has them."""
     directory: str = ""
-    """The project's directory; empty: nobody says."""
+    """The project's directory; empty: unknown."""
     cwd: str = ""
-    """What relative paths are relative to."""
+    """The directory that relative paths start from."""
 
 
 def interpret(
     name: str, payload: object, environ: Mapping[str, str], *, event: str = "", now_ms: int = 0
 ) -> Reported:
-    """Read what a hook of the agent `name` got.
+    """Interpret the payload of a hook of the agent `name`.
 
-    `event` is the event's name as the command has it, for payloads without one; `now_ms` makes an id where
-    the agent has neither ids nor times.
+    `event` is the event's name from the command line, for payloads without one; `now_ms` makes the id of a
+    turn if the agent has neither ids nor times.
     """
     content = payload if isinstance(payload, dict) else {}
     agent = AGENTS[_find_real(name, content, environ)]
@@ -113,12 +113,12 @@ def interpret(
 
 
 def name_session(agent: str, id: str) -> str:
-    """Name the session of an agent's conversation; the last characters of an id are the ones that differ."""
+    """Return our session for an agent's conversation, named after the end of its id, where ids differ."""
     return f"{agent}-{_tail(id, _SHORT_ID) or 'session'}"
 
 
 def name_turn(session: str, key: str) -> str:
-    """Return the id of a turn's message: the agent's own where it is short, else the end of it."""
+    """Return the id of a turn's message: the agent's own if it is short and plain, else the end of it."""
     own = clean_line(key)
     if not own:
         return ""
@@ -130,12 +130,12 @@ def name_turn(session: str, key: str) -> str:
 
 
 def clean_line(text: str) -> str:
-    """Leave out what is no text: control characters, and halves of characters."""
+    """Remove what is not text: control characters and lone surrogates."""
     return "".join(character for character in text if character.isprintable())
 
 
 def _find_real(name: str, content: dict[str, object], environ: Mapping[str, str]) -> str:
-    """Return whose hook it is: some agents run those that are meant for Claude Code."""
+    """Return the agent that ran the hook: some agents also run those that are meant for Claude Code."""
     if name != "claude-code" or "prompt_id" in content:
         return name
     if "conversation_id" in content:
@@ -156,7 +156,7 @@ def _read_begin(
         reported,
         turn=f"turn-{_time_id(content, agent, now_ms)}" if is_dated else reported.turn,
         is_dated=is_dated,
-        # Its result is the output of a tool.
+        # The rest of a report is the output of a tool, which is not recorded.
         text=_REPORT_TEXT if is_report else _clean_text(prompt),
         is_report=is_report,
     )
@@ -189,14 +189,14 @@ def _read_step(reported: Reported, content: dict[str, object]) -> Reported:
 
 
 def _is_left_running(content: dict[str, object], arguments: dict[str, object]) -> bool:
-    """Return whether a tool call has returned while its work goes on: its step stays open."""
+    """Return whether a tool call has returned while its work continues, so that its step stays open."""
     response = content.get("tool_response")
     status = response.get("status") if isinstance(response, dict) else None
     return status == _LEFT_RUNNING or arguments.get("run_in_background") is True
 
 
 def _list_paths(arguments: dict[str, object]) -> Iterator[str]:
-    """Name the paths that a tool writes, by the names that agents have for them, or from a patch."""
+    """List the paths that a tool writes, from the arguments that agents use for them, or from a patch."""
     found = [arguments[key] for key in _PATH_KEYS if key in arguments]
     for key in _PATCH_KEYS:
         patch = arguments.get(key)
@@ -228,14 +228,14 @@ def _prompt(content: dict[str, object], agent: Agent) -> str:
 
 
 def _clean_text(text: str) -> str:
-    """Make a text that can be kept: no control characters but line breaks and tabs, and not without end."""
+    """Make a text fit to keep: of limited length, and without control characters but line breaks and tabs."""
     cut = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
     whole = cut.encode("utf-8", "replace").decode("utf-8")
     return "".join(c for c in whole if c in "\n\t" or not (ord(c) < 32 or 127 <= ord(c) < 160))
 
 
 def _time_id(content: dict[str, object], agent: Agent, now_ms: int) -> str:
-    """Make an id of the time at which a turn began, as the agent says, else as the clock says."""
+    """Make an id from the time at which a turn began: the agent's if it sends one, else `now_ms`."""
     given = _find(content, agent.time)
     digits = "".join(c for c in str(given) if c in "0123456789") if isinstance(given, str | int) else ""
     return digits[-_TIME_DIGITS:] or str(now_ms)
@@ -251,13 +251,13 @@ def _directory(content: dict[str, object], agent: Agent) -> str:
 
 
 def _absolute(path: str) -> str:
-    """Return a path that begins at the root and can be one; else nothing."""
+    """Return a path if it is absolute and valid; else an empty text."""
     is_path = path.startswith("/") and "\0" not in path and len(path) <= _MOST_PATH_CHARACTERS
     return path if is_path else ""
 
 
 def _find(content: dict[str, object], keys: Keys) -> object:
-    """Find the first of some keys that is there."""
+    """Return the value of the first of some keys that is there; None: none is."""
     for key in keys:
         found: object = content
         for part in key.split("."):

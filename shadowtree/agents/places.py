@@ -22,12 +22,12 @@ def list_candidates(project: str) -> Iterator[str]:
 
 
 def divide_paths(paths: Iterable[str], cwd: str, worktree: str) -> tuple[list[str], list[str]]:
-    """Divide what a tool writes into paths relative to the worktree, and those outside of it."""
+    """Divide the paths that a tool writes: those inside the worktree, made relative, and those outside."""
     inside, outside = [], []
     for path in paths:
         whole = os.path.normpath(os.path.join(cwd or worktree, path))
         if not _is_inside(whole, worktree):
-            # A link may lead there.
+            # A link may lead into the worktree.
             whole = os.path.join(os.path.realpath(os.path.dirname(whole)), os.path.basename(whole))
         if _is_inside(whole, worktree):
             inside.append(os.path.relpath(whole, worktree))

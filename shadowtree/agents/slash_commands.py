@@ -1,7 +1,7 @@
 """Slash commands: `/shadowtree-undo [N]`, `/shadowtree-redo [N]` and `/shadowtree-log` inside an agent.
 
-Each is a file in the agent's own form. The agent runs our program, and hands its output to the model, which
-only has to repeat it. Where an agent lets us say so, only people can call them.
+Each is a file in the agent's own format. The agent runs our program, and hands its output to the model, which
+only has to repeat it. If the agent supports it, only the user can call them, not the model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from shadowtree.base.frozen import frozen
 
 PREFIX = "shadowtree-"
-"""What their names begin with: hooks know by it that a prompt is none of the agent's turns."""
+"""The prefix of their names, by which hooks recognise that a prompt is not a turn."""
 
 _ASKED = (
     "The user asked shadowtree for this. The output says what it did to the files, or why it did nothing."
@@ -40,7 +40,7 @@ SLASH_COMMANDS = (
 
 
 def list_files(agent: str, executable: str) -> dict[str, str]:
-    """Return the files of an agent's slash commands, by name; none: it has no such commands."""
+    """Return the files of an agent's slash commands, by name; empty: it has no slash commands."""
     form = _FORMS.get(agent)
     if form is None:
         return {}
@@ -50,7 +50,7 @@ def list_files(agent: str, executable: str) -> dict[str, str]:
 
 
 def _name(command: SlashCommand) -> str:
-    """Return the first line of what a hook gets to see of a command that is expanded by then."""
+    """Return the first line of a command's text, by which a hook recognises it after it is expanded."""
     return f"/{PREFIX}{command.action}"
 
 

@@ -1,6 +1,6 @@
 """Where each agent looks for hooks and commands, and what we put there.
 
-A target is a file of an agent's settings into which hooks are merged, or a file that is ours as a whole.
+A target is a file of an agent's settings into which hooks are merged, or a file that is entirely ours.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from shadowtree.base.frozen import frozen
 
 USER, PROJECT, LOCAL = "user", "project", "local"
 SCOPES = (USER, PROJECT, LOCAL)
-"""For all of the user's projects; for one, with those who share it; for one, and for this user alone."""
+"""For all of the user's projects; for one, shared with others; for one, and this user alone."""
 
 CLINE_EVENTS = ("TaskStart", "PreToolUse", "PostToolUse", "TaskComplete")
-"""Cline runs the program that is called like the event."""
+"""Cline runs the program that is named like the event."""
 _PLUGIN = os.path.join(os.path.dirname(__file__), "plugin.js")
 
 
 @frozen
 class _Home:
-    """Where an agent's things are."""
+    """Where an agent keeps its settings, hooks and commands."""
 
     user: str
-    """Below the home directory, unless a variable says otherwise."""
+    """Below the home directory, unless `variable` is set."""
     project: str | None
-    """In a project; None: nothing is known of such a place."""
+    """Below a project; None: no such place is known."""
     variable: str | None = None
     below: str = ""
-    """What comes below the directory that the variable names."""
+    """Below the directory that the variable names."""
     programs: tuple[str, ...] = ()
-    """Programs by which it is seen that the agent is installed."""
+    """Programs that show that the agent is installed."""
 
 
 _HOMES = {
@@ -58,7 +58,7 @@ _SETTINGS = {
     "qwen": "settings.json",
     "cursor": "hooks.json",
 }
-"""The file that hooks are merged into; the other agents take files of our own."""
+"""The file that hooks are merged into; the other agents take files that are entirely ours."""
 
 
 @frozen
@@ -67,7 +67,7 @@ class Target:
 
     path: str
     content: str | None = None
-    """What the file holds; None: the agent's settings, which others share."""
+    """The whole content; None: hooks are merged into the agent's settings."""
     is_program: bool = False
     is_command: bool = False
     """It is a slash command."""
@@ -76,7 +76,7 @@ class Target:
 def list_targets(
     name: str, scope: str, environ: Mapping[str, str], *, project: str, executable: str
 ) -> list[Target]:
-    """List what an agent needs, settings first. Raise InvalidInput if it has no such scope."""
+    """List the files for an agent, hooks first. Raise InvalidInput if it has no such scope."""
     root = find_root(name, scope, environ, project=project)
     targets = list(_list_hooks(name, scope, root, executable))
     if scope != LOCAL:
@@ -90,7 +90,7 @@ def list_targets(
 
 
 def find_root(name: str, scope: str, environ: Mapping[str, str], *, project: str) -> str:
-    """Name the directory of an agent's things. Raise InvalidInput if it has none for this scope."""
+    """Return the directory of an agent's files. Raise InvalidInput if it has none for this scope."""
     home = _HOMES[name]
     if scope == USER:
         given = environ.get(home.variable or "") or ""
@@ -126,7 +126,7 @@ def list_scopes(name: str) -> list[str]:
 
 
 def render_alone(name: str, executable: str) -> str:
-    """Return what makes up the hooks of an agent, for users who put it there by hand."""
+    """Return the settings or the file with an agent's hooks, for users who install it by hand."""
     agent = AGENTS[name]
     if name in _SETTINGS:
         return json.dumps(make_settings(agent, make_line(executable, name)), indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""The words that everybody uses: errors, frozen values, paths, what a path is.
+"""What every other package uses: errors, frozen values, paths, limits, checks of arguments.
 
-Knows the standard library alone, and never looks at the disk.
+Imports only the standard library, and reads no files.
 """

@@ -1,4 +1,4 @@
-"""Checks arguments: names, counts, paths, the JSON of a message."""
+"""Checks of arguments: names, counts, paths, the JSON object of a message."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     Paths = Collection["StrPath"] | None
 
     class MessageOptions(TypedDict, total=False):
-        """What you can give with a message."""
+        """The options of a message."""
 
         text: str
-        """What people read in `log`, such as the prompt."""
+        """Shown to people in `log`, such as the prompt."""
         role: str | None
         """`user` or None starts a turn."""
         meta: Mapping[str, object] | None
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
         all_sessions: bool
         last: int | None
-        """Only the newest ones, this many."""
+        """At most this many, the newest ones."""
         since: datetime | float | None
-        """Only those that began then or later; seconds since 1970."""
+        """Only those that began at this time or later; a number is in seconds since 1970."""
         paths: Paths
         """Only those that changed these files or directories."""
 
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
 StrPath = str | os.PathLike[str]
 CHOICES = ("abort", "keep", "overwrite", "merge")
-"""What can be done with a path in conflict."""
+"""What `on_conflict` can be."""
 REST = "*"
-"""Stands for all paths for which nothing else is chosen."""
+"""Stands for every path that has no choice of its own."""
 
 
 def check_name(name: str, what: str) -> str:
-    """Refuse a name that is none: too short, too long, or with characters that are no text."""
+    """Return `name`; refuse one that is empty, too long, or has control characters or surrogates."""
     is_text = isinstance(name, str) and 1 <= len(name) <= 256
     if not is_text or any(_is_no_text(character) for character in name):
         raise InvalidInput(f"invalid {what} {name!r}: use 1 to 256 characters, and no control characters")
@@ -64,7 +64,7 @@ def check_name(name: str, what: str) -> str:
 
 
 def check_message_id(id: str) -> str:
-    """Refuse what is no name, or refers to a message already: `@`, `@~2`, `#3`, a trailing `^`."""
+    """Return `id`; refuse an invalid name, and references to messages: `@`, `@~2`, `#3`, a trailing `^`."""
     check_name(id, "message id")
     rest = id[1:].removeprefix("~") if id.startswith("@") else id[1:]
     is_number = rest.isascii() and rest.isdigit()
@@ -74,20 +74,20 @@ def check_message_id(id: str) -> str:
 
 
 def refuse_unknown(options: Mapping[str, object], *known: str) -> None:
-    """Raise what Python raises for a keyword that a function does not have."""
+    """Raise TypeError for an option that is not `known`, as Python does for an unknown keyword."""
     for name in options.keys() - set(known):
         raise TypeError(f"got an unexpected keyword argument {name!r}")
 
 
 def check_count(count: int | None, what: str, *, at_least: int = 1) -> None:
-    """Refuse what is no number, or too small a one; None is none."""
+    """Refuse a count that is not a whole number, or is less than `at_least`; None is fine."""
     is_whole = isinstance(count, int) and not isinstance(count, bool)
     if count is not None and not (is_whole and count >= at_least):
         raise InvalidInput(f"{what} must be {at_least} or more, not {count!r}")
 
 
 def encode_meta(meta: Mapping[str, object] | None) -> str | None:
-    """Write the caller's JSON object as text."""
+    """Encode the caller's JSON object as text; None stays None."""
     if meta is None:
         return None
     import json
@@ -101,7 +101,7 @@ def encode_meta(meta: Mapping[str, object] | None) -> str | None:
 
 
 def parse_paths(paths: Collection[StrPath] | None, worktree: str) -> frozenset[RelPath] | None:
-    """Turn paths of files and directories, relative to the worktree, into ours; None stays None."""
+    """Convert a caller's paths of files and directories with `parse_path`; None stays None."""
     if paths is None:
         return None
     if isinstance(paths, str | bytes):
@@ -110,7 +110,7 @@ def parse_paths(paths: Collection[StrPath] | None, worktree: str) -> frozenset[R
 
 
 def parse_path(given: str | os.PathLike[str], worktree: str) -> RelPath:
-    """Turn one path, relative to the worktree, into ours."""
+    """Convert a path, absolute or relative to the worktree; refuse one outside the worktree."""
     path = os.fspath(given)
     if not path or "\0" in path:
         raise InvalidInput(f"{path!r} is not a valid path")
@@ -130,9 +130,10 @@ def parse_path(given: str | os.PathLike[str], worktree: str) -> RelPath:
 
 
 def _make_relative(path: str, worktree: str) -> str:
-    """Follow links on the way to the worktree, whose own path is real, but none inside of it.
+    """Make an absolute path relative to `worktree`, which is a real path.
 
-    What is recorded below a directory that has become a link since is meant by its name.
+    A path that begins with `worktree` is taken literally: it may name something that was recorded below a
+    directory that has become a link since. In any other path, links on the way to the worktree are resolved.
     """
     written = os.path.normpath(path)
     if os.path.commonpath([worktree, written]) == worktree:

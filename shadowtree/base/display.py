@@ -1,7 +1,6 @@
-"""Texts for people: numbers and ages in words, and lines that are safe to show and fit into a terminal.
+"""Text for people: counts, ages, and lines that are safe to show and fit into a terminal.
 
-Names of files, and whatever else the user did not type, come out escaped: they must not be able to steer the
-terminal.
+File names, and other text that the user did not type, are escaped so that they cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ _UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400))
 
 
 def escape(text: str) -> str:
-    r"""Write what is not printable as `\x1b`, `\u202e` or `\udcff`.
+    r"""Escape characters that are not printable, as `\x1b`, `\u202e` or `\udcff`.
 
-    That is control and bidirectional characters, line breaks, invisible ones, and the surrogates that
-    stand for bytes of a name that is no UTF-8.
+    These are control characters, line breaks, bidirectional and invisible characters, and the surrogates
+    that stand for bytes of a name that is not UTF-8.
     """
     if text.isprintable():
         return text
@@ -23,12 +22,12 @@ def escape(text: str) -> str:
 
 
 def escape_line(line: str) -> str:
-    """Do the same with a line of a file, where tabs are welcome."""
+    """Escape a line of a file, except for its tabs."""
     return "\t".join(escape(part) for part in line.split("\t"))
 
 
 def first_line(text: str) -> str:
-    """Return the first line of a text that has anything in it, safe to show; none: nothing."""
+    """Return the first line of a text that is not blank, safe to show; an empty string if there is none."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     return escape(next((line for line in lines if line), ""))
 
@@ -40,7 +39,7 @@ def count(number: int, noun: str) -> str:
 
 
 def describe_age(age_ms: int) -> str:
-    """Say how long ago something was, in its largest unit; a clock that was put back gives 0 s."""
+    """Write an age in its largest unit; a negative age, after a clock was put back, is `0 s`."""
     age_s = max(0, age_ms) // 1000
     for unit, size_s in _UNITS:
         if age_s >= size_s:
@@ -51,7 +50,7 @@ def describe_age(age_ms: int) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to what fits into `width` columns of a terminal."""
+    """Shorten a text so that it fits into `width` columns of a terminal."""
     if measure(text) <= width:
         return text
     kept, room = "", width - 1

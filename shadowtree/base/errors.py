@@ -2,7 +2,7 @@
 
     ShadowError
     ├── InvalidInput          the caller: an invalid argument
-    │   ├── AmbiguousSession      the session is not clear
+    │   ├── AmbiguousSession      several sessions could be meant
     │   ├── ArchivedMessage       it is on another branch
     │   └── DuplicateMessage
     ├── NotWrapped            the caller: no store belongs to this directory
@@ -20,8 +20,8 @@
     │       └── ForgottenTree     it was forgotten
     ├── Conflict              the user: somebody else changed what would be replaced
     │   ├── NotConfirmed          it has to be confirmed, and was not
-    │   └── PlanOutdated          it would do something else than expected
-    ├── Locked                time: another process is busy
+    │   └── PlanOutdated          it would no longer do what was expected
+    ├── Locked                time: another process holds the lock
     ├── BroadWorktree         the user: too much would be wrapped
     │   └── WorktreeTooBig
     ├── OutOfSpace            the machine: the disk is full, or would be
@@ -31,14 +31,14 @@
     ├── DaemonFailed          the machine: the daemon cannot be reached, or ended
     │   └── PerhapsDone           it ended while it was working
     ├── RemoteFailed          the machine: a remote cannot be reached, or stopped answering
-    │   ├── RemoteRefused         it does not accept what was asked: credentials, rights, rules
-    │   └── RemoteDamaged         what it holds cannot be accepted
+    │   ├── RemoteRefused         it refused the request: credentials, rights, rules
+    │   └── RemoteDamaged         its data is invalid
     ├── MissingExtra          the installation: an optional library is missing
     ├── StoreTooNew           the installation: a newer version wrote this store
     ├── StoreTooOld           the installation: a version before the first release wrote this store
-    └── StoreDamaged          the store: what it holds is not what was put there
+    └── StoreDamaged          the store: its contents are not what was written
 
-An error carries values and makes its sentence from them: what happened, to what. Advice and exit codes
+An error carries values and builds its text from them: what happened, and to what. Advice and exit codes
 belong to the front ends.
 """
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LISTED = 10
-"""How many candidates a sentence lists."""
+"""How many candidates an error lists."""
 
 
 def describe(error: OSError) -> str:
@@ -96,13 +96,13 @@ class InvalidInput(ShadowError, ValueError):
 
 
 class AmbiguousSession(InvalidInput):
-    """No session was given, and another one than the last has an open message."""
+    """No session was given, and a session other than the last one has an open message."""
 
     def __init__(self, session: str, others: Mapping[str, str]) -> None:
         self.session = str(session)
-        """The one that recorded last."""
+        """The session that recorded last."""
         self.others = dict(others)
-        """The others, each with its open message."""
+        """The other sessions, each with its open message."""
         named = ", ".join(f"{name!r} has an open message, {id!r}" for name, id in self.others.items())
         super().__init__(f"which session? {self.session!r} recorded last, but {named}")
 
@@ -113,7 +113,7 @@ class ArchivedMessage(InvalidInput):
     def __init__(self, message_id: str, number: int) -> None:
         self.message_id = message_id
         self.number = number
-        """Its place among the messages of its session."""
+        """Its number in its session."""
         super().__init__(f"message {message_id!r} is archived, so there is nothing to undo")
 
 
@@ -135,13 +135,13 @@ class NotWrapped(ShadowError):
 
 
 class WorktreeMoved(NotWrapped):
-    """This may be a directory that was moved here, but that cannot be proved."""
+    """The directory may have been moved here, but that cannot be proved."""
 
     def __init__(self, worktree: str, store: str, moved_from: str, why: str, *, is_likely: bool) -> None:
         self.store = store
         self.moved_from = moved_from
         self.is_likely = is_likely
-        """It is the same directory, but part of the proof is missing."""
+        """Whether it is the same directory, and only part of the proof is missing."""
         super().__init__(worktree, f"it may have been moved from {moved_from}, but {why}")
 
 
@@ -233,11 +233,11 @@ class ForgottenTree(UnknownTree):
 
 
 class Conflict(ShadowError):
-    """Somebody else changed what would have been replaced. Nothing was changed."""
+    """Somebody else changed a path that the act would have replaced. Nothing was changed."""
 
     def __init__(
         self,
-        conflicts: Sequence[Any],  # Any: a ConflictingPath, which is above the errors
+        conflicts: Sequence[Any],  # Any: a ConflictingPath, from a package that imports this one
         outcome: Any,  # Any: an Outcome, likewise
     ) -> None:
         self.conflicts = list(conflicts)
@@ -255,13 +255,13 @@ class NotConfirmed(Conflict):
 
     def __init__(
         self,
-        outcome: Any,  # Any: an Outcome, which is above the errors
+        outcome: Any,  # Any: an Outcome, from a package that imports this one
         what: str | None = None,
         *,
         plan: Any = None,  # Any: a Plan, likewise
     ) -> None:
         self.what = what
-        """What would be done, if it is not an act on files."""
+        """What would be done; None for an act on files."""
         self.plan = plan
         """The plan that was not confirmed."""
         super().__init__([], outcome)
@@ -281,7 +281,7 @@ class NotConfirmed(Conflict):
 class PlanOutdated(Conflict):
     """The act would no longer do what you expected. Nothing was changed."""
 
-    def __init__(self, outcome: Any, plan: Any) -> None:  # Any: an Outcome and a Plan, which are above
+    def __init__(self, outcome: Any, plan: Any) -> None:  # Any: an Outcome and a Plan, as above
         self.plan = plan
         """The plan as it is now."""
         super().__init__([], outcome)
@@ -342,7 +342,7 @@ class OutOfSpace(ShadowError):
 
 
 class UnsafePath(ShadowError):
-    """A path cannot be trusted: another user's store, or a way out of the worktree."""
+    """A path is not safe to use: another user controls it, or it is not what it should be."""
 
     def __init__(self, path: str, why: str) -> None:
         self.path = path
@@ -373,7 +373,7 @@ class DaemonFailed(ShadowError):
 
 
 class PerhapsDone(DaemonFailed):
-    """The daemon ended or stopped answering while it worked; the work may be done or not."""
+    """The daemon ended or stopped answering while it worked; the work may or may not be done."""
 
     def __init__(self, what: str, why: str) -> None:
         self.what = what
@@ -391,15 +391,15 @@ class RemoteFailed(ShadowError):
 
 
 class RemoteRefused(RemoteFailed):
-    """A remote does not accept what was asked. Nothing was changed there."""
+    """A remote refused a request. Nothing was changed there."""
 
 
 class RemoteDamaged(RemoteFailed):
-    """What a remote or a bundle holds cannot be accepted. Nothing of it was stored."""
+    """The data of a remote or a bundle is invalid. Nothing of it was stored."""
 
 
 class MissingExtra(ShadowError):
-    """Something needs a library that comes with an extra of this package."""
+    """A feature needs a library that an extra of this package installs."""
 
     def __init__(self, extra: str) -> None:
         self.extra = extra

@@ -1,9 +1,9 @@
 """Frozen dataclasses that cost next to nothing at start-up.
 
-Importing `dataclasses` and letting it write a dozen classes takes longer than Python needs to start, and a
-hook that runs before every message would pay for it each time (docs/decisions/0003-start-up.md). `frozen`
-makes the same classes: slotted, immutable, compared and printed by their fields. Whoever asks `dataclasses`
-about one (`is_dataclass`, `fields`, `asdict`, `replace`) gets the true answer, and only then is it imported.
+Importing `dataclasses` and generating a dozen classes takes longer than Python needs to start, and a hook
+that runs before every message would pay for it each time (docs/decisions/0003-start-up.md). `frozen` makes
+equivalent classes: slotted, immutable, compared and printed by their fields. The functions of `dataclasses`
+(`is_dataclass`, `fields`, `asdict`, `replace`) accept them, and the module is imported only then.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: object) -> Callable[[object], object]:
-        """Say nothing at run time; type checkers read the real one."""
+        """Do nothing at run time; type checkers see the real one."""
         return lambda decorator: decorator
 
 
 class _Factory:
-    """A default that is made anew for each object."""
+    """A default value that is made anew for each object."""
 
     __slots__ = ("make",)
 
@@ -34,7 +34,7 @@ class _Factory:
 
 
 def field(*, default_factory: Callable[[], Any]) -> Any:  # Any: stands for a value of the field's own type
-    """Make a default of a field that is made anew for each object."""
+    """Return a field's default that is made anew for each object by `default_factory`."""
     return _Factory(default_factory)
 
 
@@ -45,7 +45,7 @@ def frozen(plain: type[Class]) -> type[Class]:
     space = {key: value for key, value in vars(plain).items() if key not in ("__dict__", "__weakref__")}
     space["__frozen_defaults__"] = {name: space.pop(name) for name in names if name in space}
     space["__slots__"] = space["__match_args__"] = names
-    # A class variable that is no function: of one field it gives the value, of several a tuple.
+    # Not a function, so instances do not bind it. It returns the value of one field, or a tuple of several.
     space["__frozen_key__"] = attrgetter(*names) if names else type
     bases = [base for base in plain.__bases__ if base is not object]
     return type(plain.__name__, (*bases, _Frozen), space)
@@ -59,7 +59,7 @@ def replace(value: Class, **changes: object) -> Class:
 
 
 class _Fields:
-    """What `dataclasses` looks for in a class, made when it is looked for."""
+    """The attribute that `dataclasses` looks for in a class, made when it is accessed."""
 
     def __get__(self, instance: object, owner: type[_Frozen]) -> dict[str, Any]:  # Any: fields of dataclasses
         import dataclasses
@@ -82,14 +82,14 @@ class _Frozen:
     __match_args__: tuple[str, ...] = ()
     __frozen_defaults__: dict[str, object]
     __frozen_key__: Callable[[object], object]
-    """Gives what two objects are compared by."""
+    """Returns the value by which objects are compared."""
     __dataclass_fields__ = _Fields()
 
     def __init__(self, *values: object, **named: object) -> None:
         names = self.__match_args__
         if named or len(values) != len(names):
             values = _complete(self, values, named)
-        # Nearly twice as fast as a loop that calls it: a message makes a hundred of these.
+        # Nearly twice as fast as a loop of calls; one message makes a hundred of these objects.
         for _ in map(_set_field, repeat(self), names, values):
             pass
 
@@ -120,7 +120,7 @@ _set_field = object.__setattr__
 
 
 def _complete(made: _Frozen, values: tuple[object, ...], named: dict[str, object]) -> tuple[object, ...]:
-    """Put named values and defaults behind those that came by their place."""
+    """Append named values and defaults to the positional values."""
     names, defaults, kind = made.__match_args__, made.__frozen_defaults__, type(made).__name__
     left = names[len(values) :]
     if len(values) > len(names) or not named.keys() <= set(left):

@@ -1,11 +1,11 @@
-"""Ctrl-C while files are being moved: noted, and raised where it does no harm.
+"""Ctrl-C while an act moves files: noted when it comes, raised where it does no harm.
 
-An exception between any two instructions could leave a descriptor that belongs to another directory than
-its owner believes. So during an act the signal only sets a mark, which is looked at between two moves. Once
-the act is recorded it is done, and nobody is told that it was not.
+KeyboardInterrupt can come between any two instructions, and could leave a descriptor open on a different
+directory than its owner believes. So during an act, the signal only sets a flag, which is checked between
+two moves. Once the act is recorded it is done, and Ctrl-C can no longer make it fail (invariant 11).
 
-A signal reaches the main thread alone, so what another thread does is stopped by a flag instead, looked at in
-the same places.
+Only the main thread receives signals. Work in another thread is stopped by a second flag, which is checked
+in the same places.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from shadowtree.base.errors import ShadowError
 
 
 class Cancellation:
-    """Whether somebody, in whatever thread, wants to have it stopped."""
+    """A flag by which any thread can ask for work to be stopped."""
 
     def __init__(self) -> None:
         self.is_wanted = False
 
     def check(self) -> None:
-        """Raise what Ctrl-C raises, if it is to be stopped."""
+        """Raise KeyboardInterrupt if the work is to be stopped."""
         if self.is_wanted:
             raise KeyboardInterrupt
 
     def heed(self, progress: Callable[[int, int], None] | None = None) -> Callable[[int, int], None]:
-        """Return a progress function that looks at this first."""
+        """Return a progress function that calls `check` before it reports."""
 
         def check_and_tell(done: int, total: int) -> None:
             self.check()
@@ -40,7 +40,7 @@ class Cancellation:
 
 
 class HeldInterrupts:
-    """Holds Ctrl-C back while it is entered; only where Python's own handler is in force."""
+    """Holds Ctrl-C back inside a `with` block, if Python's default handler is installed."""
 
     def __init__(self, cancellation: Cancellation) -> None:
         self._is_noted = False
@@ -49,12 +49,12 @@ class HeldInterrupts:
 
     @property
     def is_pending(self) -> bool:
-        """Whether somebody pressed Ctrl-C, or wants to have it stopped."""
+        """Whether Ctrl-C was pressed, or the work is to be stopped."""
         return self._is_noted or self._cancellation.is_wanted
 
     def __enter__(self) -> HeldInterrupts:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            # Elsewhere than in the main thread no signal arrives.
+            # ValueError: this is not the main thread, so no signal arrives here.
             with suppress(ValueError):
                 signal.signal(signal.SIGINT, self._note)
                 self._is_installed = True
@@ -65,7 +65,7 @@ class HeldInterrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def check(self) -> None:
-        """Raise what was held back."""
+        """Raise KeyboardInterrupt if Ctrl-C was held back, or the work is to be stopped."""
         if self._is_noted:
             self._is_noted = False
             raise KeyboardInterrupt
@@ -78,7 +78,7 @@ class HeldInterrupts:
 
 @contextmanager
 def ending(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` after the body, also when it raises; the body's own error is the one that is raised."""
+    """Call `end` after the body, even if the body raises; the body's error takes precedence."""
     try:
         yield
     except BaseException as error:

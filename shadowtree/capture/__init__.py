@@ -1,4 +1,4 @@
-"""From the worktree to a tree, and what a recorded tree says of a path.
+"""From the worktree to a tree, and the state of a path in a recorded tree.
 
-Only reads the worktree. A tree equals the disk, or the snapshot raises.
+This package only reads the worktree. A tree equals the disk, or the snapshot raises.
 """

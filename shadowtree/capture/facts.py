@@ -1,15 +1,15 @@
-"""What stands beside a tree because git trees cannot hold it, as git objects of its own.
+"""Facts: what is recorded with a tree because git trees cannot hold it, as separate git objects.
 
-Facts have the shape of the worktree: one git tree a directory, in which `=NAME` is the subtree of the
-directory NAME, and these blobs tell of the directory itself, each left out when it has nothing to tell:
+Facts have the shape of the worktree: one git tree per directory, in which `=NAME` is the subtree of the
+directory NAME. These blobs describe the directory itself; each is left out if it would be empty:
 
     %directory   records `key value`, each ended by NUL:
-                   `directory`         it is there, though the tree has no entry for it
+                   `directory`         it exists, though the tree has no entry for it
                    `modes 664 775`     the permission bits of plain and of executable files here
-                   `mode 600 NAME`     the bits of one file that has others
-                   `missing PATH`      tracked by an index and not there; the rules alone would leave it out
+                   `mode 600 NAME`     the bits of one file that differ from these
+                   `missing PATH`      tracked by an index and missing; the rules alone would leave it out
                    `skipped NAME/WHY`  left out though the rules would have covered it
-    %gitignore   the text of its `.gitignore` that was in force, when the tree does not hold just that
+    %gitignore   the text of the `.gitignore` in force, if the tree does not hold exactly that
     %exclude     the `info/exclude` of the repository whose top it is
     %rules       at the root: all other rules, as JSON
 
@@ -34,14 +34,14 @@ EXCLUDE_BLOB = b"%exclude"
 RULES_BLOB = b"%rules"
 SUBTREE_PREFIX = b"="
 ANYTHING = b"*\n"
-"""Stands for rules whose text was purged: what a tree does not hold they may have left out."""
+"""Replaces rules whose text was purged: they may have left out anything that the tree does not hold."""
 
 _PLAIN, _EXEC = 0o644, 0o755
 
 
 @frozen
 class DirectoryFacts:
-    """What is recorded of one directory beside its tree."""
+    """What is recorded about one directory in addition to its tree."""
 
     is_directory: bool = False
     plain_mode: int = _PLAIN
@@ -64,15 +64,15 @@ class RootRules:
     global_text: bytes
     exclude_text: bytes | None
     around: list[tuple[bytes, bytes]]
-    """The directories from the top of the repository around the worktree down to the worktree, without it.
+    """The directories from the top of the repository around the worktree down to the worktree's parent.
 
-    For each the name of the next one below, and the text of its `.gitignore`.
+    Each with the name of the next directory below, and the text of its own `.gitignore`.
     """
     heavy_dirs: list[bytes]
     max_file_size: int
 
     def veil(self, purged: Collection[bytes]) -> RootRules:
-        """Return the rules as they may be recorded."""
+        """Return the rules with purged texts replaced."""
         return replace(
             self,
             own_text=veil(self.own_text, purged),
@@ -83,12 +83,12 @@ class RootRules:
 
 
 def veil(text: bytes, purged: Collection[bytes]) -> bytes:
-    """Return the text of rules as it may be recorded: if it was purged, it is not said what it was."""
+    """Return the text of rules, or `ANYTHING` if it was purged."""
     return ANYTHING if purged and blob_id(text) in purged else text
 
 
 def encode_blobs(directory: Directory, purged: Collection[bytes], *, has_entry: bool) -> dict[bytes, bytes]:
-    """Return the blobs of one directory by name; the rules of the root are not among them."""
+    """Return the blobs of one directory by name, without the rules of the root."""
     blobs = {}
     records = encode_directory(directory, has_entry=has_entry)
     if records:
@@ -109,7 +109,7 @@ def _holds_rules(directory: Directory) -> bool:
 
 
 def encode_directory(directory: Directory, *, has_entry: bool) -> bytes:
-    """Encode the facts of one directory; empty if there are none. `has_entry`: it is in the tree."""
+    """Encode the facts of one directory; empty if there are none. `has_entry`: the tree contains it."""
     records = [] if has_entry else [b"directory"]
     records += _encode_modes(directory)
     records += [b"missing " + path for path in directory.missing]
@@ -118,7 +118,7 @@ def encode_directory(directory: Directory, *, has_entry: bool) -> bytes:
 
 
 def _encode_modes(directory: Directory) -> list[bytes]:
-    # Nearly every directory ends here, so the common case is decided by one pass at full speed.
+    # Nearly every directory ends here, so one fast pass decides the common case.
     modes = directory.stats[4::5]
     if not set(modes) - {0o100644, 0o100755, 0o120777}:
         return []
@@ -136,12 +136,12 @@ def _encode_modes(directory: Directory) -> list[bytes]:
 
 
 def _most_common(counts: Counter[int], default: int) -> int:
-    # Ties are broken too: the same files must give the same facts, in whatever order they came.
+    # Ties are broken too: the same files must have the same facts, in any order.
     return min(counts, key=lambda mode: (-counts[mode], mode != default, mode), default=default)
 
 
 def decode_directory(content: bytes, of: str) -> DirectoryFacts:
-    """Read what is recorded of one directory."""
+    """Decode the facts of one directory; `of` is their id, for errors."""
     is_directory, plain, executable = False, _PLAIN, _EXEC
     modes: dict[bytes, int] = {}
     missing: set[bytes] = set()
@@ -169,9 +169,9 @@ def decode_directory(content: bytes, of: str) -> DirectoryFacts:
 
 
 def leave_out(content: bytes, names: Collection[bytes], reason: str, *, has_entry: bool) -> bytes:
-    """Change what is recorded of a directory: nothing is known of some names in it, for a reason.
+    """Return the facts of a directory, changed so that some names are skipped, for a reason.
 
-    Unless it `has_entry`, it is recorded that it is there, though the tree has no entry for it.
+    Unless it `has_entry`, the facts also record that it exists, though the tree has no entry for it.
     """
     records = [] if has_entry else [b"directory"]
     skipped = {name: b"skipped %b/%b" % (name, reason.encode()) for name in names}
@@ -188,7 +188,7 @@ def leave_out(content: bytes, names: Collection[bytes], reason: str, *, has_entr
 
 
 def encode_rules(rules: RootRules) -> bytes:
-    """Write down the rules of the root."""
+    """Encode the rules of the root."""
     import json
 
     fields = {
@@ -203,7 +203,7 @@ def encode_rules(rules: RootRules) -> bytes:
 
 
 def decode_rules(content: bytes, of: str) -> RootRules:
-    """Read the rules of the root."""
+    """Decode the rules of the root."""
     import json
 
     try:

@@ -1,11 +1,12 @@
-"""Which store is a worktree's: the one at its place, or that of a directory which was moved here: adoption.
+"""Find the store of a worktree: at its place, or elsewhere if the directory was moved here (adoption).
 
-Where the store of this directory is, and what becomes of it:
+What happens depends on where the store of this directory is:
 
-    at its place     it is the one
-    elsewhere        the directory was moved: readers use the store where it is, and whoever records first
-                     binds it to the new path, and gives it its place
-    nowhere          whoever records first makes it; the store of another directory at its place is kept aside
+    at its place     it is used
+    elsewhere        the directory was moved: readers use the store where it is; the first process that
+                     records binds it to the new path and moves it to its place
+    nowhere          the first process that records makes it; a store of another directory at its place is
+                     kept under another name
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ class StorePlace:
         self._own = places.store_of(worktree, store)
         self._is_given = places.given_store(store) is not None
         self._bound_to: str | None = None
-        """Where the directory was when the store was made, if the store is not bound to this path."""
+        """The path to which the store is bound, if the store still has to be settled."""
         self.store = self._own
         self._told = told
-        """Where to add what a user should know of it, a sentence each."""
+        """The list to which warnings for the user are added, one sentence each."""
 
     def find(self) -> None:
-        """Find the store of this very directory; raise NotWrapped if there is none."""
+        """Find the store of this directory, even if it was moved; raise NotWrapped if there is none."""
         self.store, self._bound_to = self._own, None
         try:
             self.check()
@@ -54,7 +55,7 @@ class StorePlace:
                 self._tell(f"this directory was moved here from {moved.worktree}; its history is kept")
 
     def check(self) -> StoreLayout:
-        """Check that the store that was found may be trusted, and still belongs to this directory."""
+        """Check that the store can be trusted and still belongs to this directory."""
         try:
             return stores.open_store(self.store, self._worktree, self._bound_to)
         except WorktreeReplaced as error:
@@ -64,11 +65,11 @@ class StorePlace:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the store that was found is at its place, and bound to it."""
+        """Whether the store is at its place and bound to this path."""
         return self._bound_to is None
 
     def settle(self, timeout_s: float) -> None:
-        """Bind the store that was found to this path, and give it its place. It must not be open."""
+        """Bind the store to this path and move it to its place. It must not be open."""
         with Lock(StoreLayout(self.store).lock, timeout_s):
             self.find()
             if self.is_settled:
@@ -80,7 +81,7 @@ class StorePlace:
         self.store, self._bound_to = self._own, None
 
     def make_way(self, timeout_s: float) -> None:
-        """Keep the store of another directory, which used to be at this path, under another name."""
+        """Rename the store of another directory that used to be at this path."""
         if not stores.exists(self._own):
             return
         with Lock(StoreLayout(self._own).lock, timeout_s):
@@ -89,20 +90,20 @@ class StorePlace:
                 self._tell(f"another directory used to be at this path; its history is kept in {aside}")
 
     def require_free(self, why: NotWrapped) -> None:
-        """Raise `why` there is no store, if that is no reason to make one; tell of a doubt."""
+        """Raise `why` no store was found, unless a new one may be made; warn if the move is in doubt."""
         if isinstance(why, ForeignStore) or (isinstance(why, WorktreeMoved) and why.is_likely):
             raise why
         if isinstance(why, WorktreeMoved):
             self._tell(f"starting a new history; {why}")
 
     def adopt(self, timeout_s: float) -> None:
-        """Bind the store to the worktree because the caller says so, and give it its usual place."""
+        """Bind the store to the worktree without proof; move it to its usual place if it is next to that."""
         usual = self._places.usual_store(self._worktree)
         self.store = self._own = stores.adopt(self.store, self._worktree, usual, timeout_s)
         self._is_given = self.store != usual
 
     def warn_of_around(self) -> list[str]:
-        """Warn if a directory above is wrapped too, unless the caller named the store."""
+        """Return a warning if a directory above is wrapped too, unless the caller named the store."""
         above = os.path.dirname(self._worktree)
         is_alone = self._is_given or above == self._worktree
         found = None if is_alone else stores.find_usual(above, self._places)

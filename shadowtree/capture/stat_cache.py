@@ -1,8 +1,8 @@
-"""The stat cache: what each directory looked like when it was last read, one row a directory.
+"""The stat cache: the state of each directory when it was last read, one row per directory.
 
-It only saves time. A row that is missing, damaged or of another version costs a new look at its directory;
-a database that cannot be opened is thrown away. It is written without waiting for the disk: after a power
-cut a row may be old or torn, and a checksum in each row tells a torn one.
+The cache only saves time. A directory whose row is missing or damaged is read again; a database that cannot
+be opened, or has another version, is discarded. It is written without waiting for the disk: after a power cut
+a row may be old or torn, and a checksum in each row detects a torn one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _VERSION = 6
 _MARSHAL_VERSION = 4
 """The layout of plain values is the same in every Python that knows this version."""
 _WAL_PAGES = 64
-"""How many pages may wait in the log before they are put into the file, which waits for nothing: 512 KiB."""
+"""How many pages may wait in the log before they are copied into the file, without a flush: 512 KiB."""
 _WAL_BYTES = 512 << 10
-"""What the log keeps of its room when nothing waits in it."""
+"""The size that the log keeps when it is empty."""
 _SCHEMA = f"""
 PRAGMA page_size = 8192;
 CREATE TABLE directories (path BLOB PRIMARY KEY, row BLOB NOT NULL);
@@ -58,9 +58,9 @@ _FIELDS = (
     "facts",
     "below_ids",
 )
-"""What is stored as it is; `stats` and `ids` follow as bytes."""
+"""The attributes that are stored unchanged; `stats` and `ids` follow as bytes."""
 _SAVE = "INSERT INTO directories VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET row = excluded.row"
-"""Not `INSERT OR REPLACE`, which would write the index of paths anew, too."""
+"""Not `INSERT OR REPLACE`, which would also rewrite the index of paths."""
 
 
 class StatCache:
@@ -72,24 +72,24 @@ class StatCache:
         self.forget()
 
     def close(self) -> None:
-        """Let go of the file and of what is in memory."""
+        """Close the file, and drop the cache in memory."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
         self.forget()
 
     def forget(self) -> None:
-        """Drop what is in memory, which may be ahead of the database after a failure."""
+        """Drop the cache in memory, which may be ahead of the database after a failure."""
         self._seen_version = -1
         self._has_rows = False
         """Whether the directories were read from the database since `load`."""
         self._rows: dict[RelPath, bytes] = {}
-        """As they are in the database, not yet decoded."""
+        """Rows of the database that are not yet decoded."""
         self._directories: dict[RelPath, Directory] = {}
-        self._info: dict[str, Any] = {}  # Any: plain values, each known to who asks for it
+        self._info: dict[str, Any] = {}  # Any: plain values, whose types their readers know
 
     def load(self) -> None:
-        """See whether the database is another than it was; the directories are read when one is asked for."""
+        """Drop the cache in memory if the database changed; directories are read when one is needed."""
         try:
             connection = self._connect()
             version = connection.execute("PRAGMA data_version").fetchone()[0]
@@ -102,7 +102,7 @@ class StatCache:
             self.discard()
 
     def _load_rows(self) -> None:
-        """Read the directories, unless that is done."""
+        """Read the directories, unless they were already read."""
         if self._has_rows:
             return
         self._has_rows = True
@@ -115,22 +115,22 @@ class StatCache:
 
     @property
     def token(self) -> bytes | None:
-        """What tells this database from any other that was or will be in its place; None: there is none."""
+        """An id that no other database at this path has had or will have; None if there is no database."""
         token: bytes | None = self._info.get(_TOKEN)
         return token
 
     def renew_token(self) -> None:
-        """Let what others have in memory count no longer; the rows do."""
+        """Make other processes ignore what they have in memory; the rows stay valid."""
         if self.token is not None:
             self.save((), (), {_TOKEN: os.urandom(16)})
 
     def paths(self) -> list[RelPath]:
-        """Name every directory that is remembered."""
+        """List every cached directory."""
         self._load_rows()
         return [*self._rows, *self._directories]
 
     def get(self, path: RelPath) -> Directory | None:
-        """Return what is remembered of a directory."""
+        """Return a cached directory; None if it is not cached."""
         self._load_rows()
         known = self._directories.get(path)
         if known is None and path in self._rows:
@@ -140,18 +140,18 @@ class StatCache:
         return known
 
     def named_ids(self) -> Iterator[bytes]:
-        """Yield the id of every object that is remembered as stored, some more than once."""
+        """Yield the id of every object that the cache takes for stored, some more than once."""
         for path in self.paths():
             directory = self.get(path)
             if directory is not None:
                 yield from _ids_in(directory)
 
     def info(self, key: str) -> Any:  # Any: whatever was put there
-        """Return a value that was saved beside the directories."""
+        """Return a value that was saved with the directories."""
         return self._info.get(key)
 
     def save(self, changed: Collection[Directory], gone: Collection[RelPath], info: dict[str, Any]) -> None:
-        """Remember directories that changed, and forget those that are gone."""
+        """Save directories that changed, and remove those that are gone."""
         for path in gone:
             self._rows.pop(path, None)
             self._directories.pop(path, None)
@@ -174,7 +174,7 @@ class StatCache:
             self.discard()
 
     def wipe(self) -> None:
-        """Forget everything, so that nothing of it is left in the file; others who have it open notice."""
+        """Remove everything, so that nothing is left in the file; other processes notice by a new token."""
         self.forget()
         try:
             connection = self._connect()
@@ -191,7 +191,7 @@ class StatCache:
             self.discard()
 
     def discard(self) -> None:
-        """Throw the database away; the next one starts empty."""
+        """Delete the database; the next one starts empty."""
         self.close()
         for suffix in ("", "-wal", "-shm", "-journal"):
             try:
@@ -222,7 +222,7 @@ class StatCache:
 
 
 def find_faults(path: str, is_stored: Callable[[bytes], bool]) -> Iterator[str]:
-    """Say what is wrong with a cache, and change nothing; it relies on objects that `is_stored` knows."""
+    """Yield the faults of a cache, and change nothing; `is_stored` checks the objects that it relies on."""
     if not os.path.exists(path):
         return
     from urllib.parse import quote
@@ -278,7 +278,7 @@ def _decode_value(checked: bytes) -> Any:  # Any: whatever was encoded; None if 
 
 
 def _decode(path: RelPath, row: bytes) -> Directory | None:
-    """Read a row; None if it is torn."""
+    """Decode a row; return None if it is torn."""
     values = _decode_value(row)
     if values is None:
         return None

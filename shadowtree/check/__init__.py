@@ -1,4 +1,4 @@
-"""Whether a store is sound, and repairing it.
+"""Check whether a store is sound, and repair it.
 
 A check changes nothing; a repair keeps what it replaces.
 """

@@ -1,7 +1,6 @@
-"""The objects of a store as a check reads them: each stored copy by itself, and what live trees need.
+"""Read the objects of a store for a check: each stored copy by itself, and what live trees need.
 
-Whoever needs an object asks `Objects`, which passes over a damaged copy as long as there is another one. Here
-nothing is passed over.
+All other code reads from `Objects`, which skips a damaged copy if there is another. This module skips none.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ class PackFault:
     """What is wrong with one pack."""
 
     index: str | None
-    """What is wrong with its index; None: nothing."""
+    """What is wrong with its index; None if nothing is."""
     pack: str | None
-    """What is wrong with the pack itself, as far as was looked."""
+    """What is wrong with the pack itself, as far as it was checked; None if nothing is."""
 
 
 def list_packs(directory: str) -> list[str]:
-    """Name every pack that has a file, without its suffix; an index alone is none."""
+    """Return the name of every pack that has a file, without its suffix; an index alone does not count."""
     with disk.store_errors(directory), os.scandir(directory) as entries:
         names = [entry.name for entry in entries if entry.is_file()]
     return sorted(
@@ -63,7 +62,7 @@ def list_packs(directory: str) -> list[str]:
 
 
 def open_pack(directory: str, name: str) -> Pack | None:
-    """Open a pack by its index; None: that cannot be read."""
+    """Open a pack by its index; None if it cannot be opened."""
     try:
         return Pack.open(os.path.join(directory, name + ".pack"))
     except (StoreDamaged, StoreFailed):
@@ -71,13 +70,13 @@ def open_pack(directory: str, name: str) -> Pack | None:
 
 
 def list_entries(directory: str, name: str) -> list[PackEntry]:
-    """List what the index of a pack names, be it damaged, and where; nothing if it cannot be read."""
+    """List the entries that the index of a pack names, even a damaged one; none if it cannot be read."""
     pack = open_pack(directory, name)
     return [] if pack is None else pack.entries()
 
 
 def find_pack_fault(directory: str, name: str, *, read_data: bool) -> PackFault | None:
-    """Look at both ends of a pack and at all of its index; with `read_data`, at all of the pack too."""
+    """Check both ends of a pack and all of its index; with `read_data`, all of the pack too."""
     path = os.path.join(directory, name)
     try:
         index = disk.read_if_there(path + ".idx")
@@ -98,7 +97,7 @@ def _find_index_fault(index: bytes) -> str | None:
 
 
 def _find_end_fault(path: str, index: bytes | None) -> str | None:
-    """Look at both ends of a pack, and compare them with its index if that is sound."""
+    """Check both ends of a pack, and compare them with its index if that is sound."""
     with disk.store_errors(path), disk.open_to_read(path) as file:
         head = file.read(PACK_HEADER_SIZE)
         if file.seek(0, os.SEEK_END) < PACK_HEADER_SIZE + 20:
@@ -113,7 +112,7 @@ def _find_end_fault(path: str, index: bytes | None) -> str | None:
 
 
 def ends_with_checksum(path: str) -> bool:
-    """Return whether the last 20 bytes of a file are the hash of all that is before them."""
+    """Return whether the last 20 bytes of a file are the hash of everything before them."""
     digest = sha1(usedforsecurity=False)
     with disk.store_errors(path), disk.open_to_read(path) as file:
         left = os.fstat(file.fileno()).st_size - 20
@@ -124,10 +123,10 @@ def ends_with_checksum(path: str) -> bool:
 
 
 def rebuild_index(directory: str, name: str) -> tuple[bytes, bool]:
-    """Make the index of a pack from the pack itself; return whether it names all that should be in it.
+    """Make the index of a pack from the pack itself; also return whether it names every object.
 
-    What can be found stands in it: entry by entry from the beginning, as far as they can be inflated, and
-    what an old index names that is still whole.
+    It names what can be found: entry by entry from the beginning, as far as they can be inflated, and
+    whatever the old index names that is still whole.
     """
     path = os.path.join(directory, name + ".pack")
     with closing(Pack.with_index(path, encode_pack_index([], bytes(20)))) as bare:
@@ -141,7 +140,7 @@ def rebuild_index(directory: str, name: str) -> tuple[bytes, bool]:
 
 
 def _name_entries(path: str, found: list[tuple[int, int]]) -> dict[bytes, PackEntry]:
-    """Work out the ids of entries; the base of a delta may be another one, named by its id."""
+    """Work out the ids of entries; the base of a delta may be another of them, referred to by id."""
     known: dict[bytes, PackEntry] = {}
     left, count = found, len(found) + 1
     while 0 < len(left) < count:
@@ -154,7 +153,7 @@ def _name_entries(path: str, found: list[tuple[int, int]]) -> dict[bytes, PackEn
 
 
 def _scan_entries(pack: Pack) -> Iterator[tuple[int, int]]:
-    """Yield where each entry begins, and its CRC, without an index: up to the first damaged one."""
+    """Yield where each entry begins, and its CRC, up to the first damaged one. Needs no index."""
     offset = PACK_HEADER_SIZE
     while offset < pack.size - 20:
         try:
@@ -190,10 +189,10 @@ def _measure(pack: Pack, offset: int) -> tuple[int, int]:
 
 
 class Reach(Walker):
-    """Walks recorded trees, past what is lost: missing, or not what its name says.
+    """Walks recorded trees, past lost objects: those that are missing or do not match their ids.
 
-    Trees are read and hashed, since they have to be walked, each once, however many share it. Of a blob it is
-    asked whether an index names it, and whether it is one of those that are known to be damaged.
+    Trees have to be walked, so they are read and hashed, each once, however many others share it. A blob only
+    has to be in an index; it is read if it is not, or if a copy of it is known to be damaged.
     """
 
     def __init__(self, objects: Objects, damaged: Collection[bytes] = ()) -> None:
@@ -202,12 +201,12 @@ class Reach(Walker):
         self._above: dict[bytes, list[bytes]] = {}
         """The trees that hold a tree."""
         self._hurt: dict[bytes, set[bytes]] = {}
-        """What is lost of a tree, at any depth once it is spread, for those of which something is."""
+        """The lost objects in each tree that has any; at any depth after `_spread`."""
         self.lost: dict[bytes, str] = {}
-        """Every object that is needed and not stored, and why it is not."""
+        """Every needed object that is lost, with a description of what is wrong."""
 
     def read(self, tree: bytes) -> list[TreeRow]:
-        """Read and check a tree; of one that is lost there is nothing to walk."""
+        """Read and check a tree; a lost tree has no rows to walk."""
         try:
             rows = super().read(tree)
             decode_rows(rows, tree.hex())
@@ -218,7 +217,7 @@ class Reach(Walker):
         return rows
 
     def find_lost(self, records: Collection[TreeRecord]) -> dict[int, set[bytes]]:
-        """Walk recorded trees; return by their numbers what is lost of each."""
+        """Walk recorded trees; return the lost objects of each, by its number."""
         for record in records:
             for root in (record.tree, record.facts):
                 for _, tree, rows in self.walk(root):
@@ -238,7 +237,7 @@ class Reach(Walker):
                 self._above.setdefault(id, []).append(tree)
 
     def _spread(self) -> None:
-        """Let what is lost of a tree be lost of those above it too."""
+        """Add the lost objects of each tree to the trees above it."""
         waiting = list(self._hurt)
         while waiting:
             tree = waiting.pop()
@@ -253,17 +252,17 @@ class Reach(Walker):
         return beside.union(*(self._hurt.get(root, ()) for root in (record.tree, record.facts)))
 
     def is_lost(self, blob: bytes) -> bool:
-        """Return whether a blob is not stored, as far as indexes tell."""
+        """Return whether a blob is lost, as far as indexes and known damage show."""
         if self.is_new(blob):
             is_damaged = blob in self._damaged
-            # There may be another copy that is whole.
+            # Another copy may be whole.
             if (is_damaged or not self._objects.is_listed(blob)) and not self._objects.prove(blob):
                 self.lost[blob] = f"blob {blob.hex()} is {'damaged' if is_damaged else 'missing'}"
         return blob in self.lost
 
     def list_paths(self, root: bytes) -> Iterator[tuple[RelPath, bytes]]:
         """Yield the paths at which a tree holds lost blobs, with their ids."""
-        # Where nothing is lost, there is nothing to look for; a tree that is lost itself says nothing.
+        # Skip trees without lost objects, and trees that are lost themselves and cannot be read.
         walker = Walker(self._objects, lambda id: id in self._hurt and id not in self.lost)
         for path, _, rows in walker.walk(root):
             for mode, name, id in rows:

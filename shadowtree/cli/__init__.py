@@ -1,5 +1,5 @@
 """The command line, a front end.
 
-`main` runs one line. `fast` understands the commands that agents call all the time, without click; `app`
-knows all commands. They stand in `commands/`, and what people read of their results in `views/`.
+`main` runs one command line. `fast` parses the commands that agents call all the time, without click; `app`
+knows all commands. The commands are in `commands/`, and the text output of their results is in `views/`.
 """

@@ -1,7 +1,7 @@
 """A small parser for the commands that agents call all the time: it spares them the import of click.
 
-It understands plain spellings only, such as `track --json --session=s1`. For anything else, a wrong line too,
-`parse` returns None, and click decides. A test compares the tables with click's own parameters.
+It understands plain spellings only, such as `track --json --session=s1`. For anything else, including wrong
+usage, `parse` returns None, and click takes over. A test compares the tables with click's own parameters.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 FLAG, VALUE, VALUES = "flag", "value", "values"
-"""What an option takes: nothing, a value, or a value each time that it is repeated."""
+"""What an option takes: nothing, a value, or a value each time it is repeated."""
 REQUIRED, OPTIONAL, REST = "required", "optional", "rest"
-"""What an argument is: REST takes all words from its place on, whatever they look like, and comes last."""
+"""The kinds of arguments: REST, always the last, takes all remaining words, whatever they look like."""
 
 Options = Mapping[str, tuple[str, str]]
-"""By flag: the name of the value, and what the option takes."""
+"""For each flag, the name of its value and what the option takes."""
 
 
 @frozen
 class Hot:
-    """What a command that must start fast takes."""
+    """The arguments and options of a command that must start fast."""
 
     arguments: Mapping[str, str]
     options: Options
@@ -66,7 +66,7 @@ HOT = {
 
 @frozen
 class Call:
-    """A line that is understood: only the values that were given, by name."""
+    """A parsed command line: only the values that were given, by name."""
 
     command: str
     shared: Mapping[str, object]
@@ -90,7 +90,7 @@ def run(call: Call) -> int:
 
 
 def parse(words: Sequence[str]) -> Call | None:
-    """Understand a command line fully, or return None."""
+    """Parse a command line; return None unless all of it is understood."""
     name = None
     options = dict(SHARED)
     values: dict[str, Any] = {}  # Any: of the options' own types
@@ -123,7 +123,7 @@ def parse(words: Sequence[str]) -> Call | None:
 
 
 def _read_value(kind: str, joined: str | None, rest: Iterator[str]) -> str | bool | None:
-    """Return the option's value, or None where it is not plain what it is."""
+    """Return the option's value, or None if it is not obvious."""
     if kind == FLAG:
         return True if joined is None else None
     value = next(rest, None) if joined is None else joined
@@ -131,5 +131,5 @@ def _read_value(kind: str, joined: str | None, rest: Iterator[str]) -> str | boo
 
 
 def _has_empty(values: Mapping[str, object]) -> bool:
-    """Find an empty word, which may be a script's unset variable: click knows where it is welcome."""
+    """Check for an empty value, perhaps an unset variable of a script: click decides if it is allowed."""
     return any("" in value if isinstance(value, tuple) and value else not value for value in values.values())

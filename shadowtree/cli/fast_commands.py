@@ -1,7 +1,7 @@
 """The commands that record: `begin`, `end`, `snapshot`, `step` and `track`.
 
-Hosts of agents call them around every message and every tool call, so that nothing here knows click, which
-takes their docstrings as help: `commands/record` tells it their parameters.
+Hosts of agents call them around every message and every tool call, so nothing here imports click.
+`commands/record` declares their parameters for click, which uses their docstrings as help.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def read_description(
     text: str | None, role: str | None, meta: str | None
 ) -> dict[str, Any]:  # Any: arguments of several types
     """Turn the options that describe a message into arguments of the library."""
-    # A broken character in a prompt is no reason to record nothing.
+    # A broken character in a prompt must not keep it from being recorded.
     clean = (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return {"text": clean, "role": role, "meta": None if meta is None else _read_meta(meta)}
 
@@ -158,12 +158,12 @@ def step_to_json(step: Step) -> dict[str, Any]:  # Any: JSON
 
 
 def describe_patch(patch: Patch) -> str:
-    """Say how much was changed, after a name."""
+    """Return how many files changed, as a phrase to put after a name."""
     return f"changed {count(len(patch.files), 'file')}" if patch.files else "changed nothing"
 
 
 def list_warnings(record: Message | Step | Snapshot) -> Iterator[str]:
-    """List what is to be known of a record: what is not protected comes last."""
+    """List the warnings of a record, unprotected files last."""
     yield from record.warnings
     if record.skipped:
         from shadowtree.cli.views.status import summarise_skipped

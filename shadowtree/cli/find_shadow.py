@@ -1,7 +1,7 @@
-"""Find the shadow that a command is about: that of the wrapped directory at or above the current one.
+"""Find the shadow for a command: that of the wrapped directory at or above the current one.
 
-If the daemon serves that directory, it is the daemon's, and next to nothing of the library is loaded. Every
-way in warns if an act of an earlier process was interrupted, and has been finished or undone now.
+If the daemon serves that directory, its shadow is used, and hardly anything of the library is loaded. Every
+function that opens a shadow warns if it finished or rolled back an act that was interrupted earlier.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Shared:
 
     store: str | None
     session: str | None
-    """None: none was given. Recording uses `default` then, and all else the one that recorded last."""
+    """None: not given. Then recording uses `default`, and all other commands the one that recorded last."""
     settings: Mapping[str, str]
     allow_broad: bool
     start: str | None = None
-    """The directory that was given to start in."""
+    """The directory given with -C."""
 
     @property
     def recording_session(self) -> str:
@@ -48,10 +48,10 @@ def read_shared(
     *,
     is_answer: bool = True,
 ) -> Shared:
-    """Read the shared options that were given, by name, and put them into force.
+    """Read the shared options that were given, by name, and apply them.
 
-    `-C` changes the directory of the process, so that everything later, the library included, is as if
-    started there; others decide how the result is written: `is_answer` if it is what was asked for.
+    `-C` changes the directory of the process, so that everything after it, including the library, runs as if
+    started there. Others decide how the result is written; `is_answer`: the command is run for its output.
     """
     colour = given.get("colour", "auto")
     if colour not in COLOUR_CHOICES:
@@ -83,27 +83,27 @@ def read_shared(
 def open_to_read(shared: Shared, *, names_session: bool = True) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; raise `NotWrapped` if there is none.
 
-    Its session is the one that is given, or else the one that recorded last. With `names_session`, the user
-    sees which one that is, unless it is `default`.
+    Its session is the given one, or else the one that recorded last. With `names_session`, the latter is
+    shown to the user, unless it is `default`.
     """
     return _open_around(shared, wraps=False, session=shared.session, names_session=names_session)
 
 
 def open_to_record(shared: Shared, *, wraps: bool = True) -> AbstractContextManager[shadowtree.Shadow]:
-    """Open the shadow that the current directory is in; if it `wraps`, it may be one that is made now."""
+    """Open the shadow that the current directory is in; with `wraps`, it may be wrapped only now."""
     return _open_around(shared, wraps=wraps, session=shared.recording_session)
 
 
 def open_shadow(
     shared: Shared, worktree: str, *, adopt: str | None = None
 ) -> AbstractContextManager[shadowtree.Shadow]:
-    """Open the shadow of exactly this directory, in this process; a moved one can `adopt` its store."""
+    """Open the shadow of exactly this directory, in this process; a moved directory can `adopt` its store."""
     return warning_of_recovery(_make_shadow(shared, worktree, adopt))
 
 
 @contextmanager
 def warning_of_recovery(shadow: shadowtree.Shadow) -> Iterator[shadowtree.Shadow]:
-    """Use a shadow, close it, and warn about what it recovered on the way, also if something else failed."""
+    """Use a shadow and close it; warn about what it recovered, even if something else failed."""
     try:
         with shadow:
             yield shadow
@@ -116,7 +116,7 @@ def warning_of_recovery(shadow: shadowtree.Shadow) -> Iterator[shadowtree.Shadow
 def _using_last_session(
     shadow: shadowtree.Shadow, opening: AbstractContextManager[shadowtree.Shadow], *, is_named: bool
 ) -> Iterator[shadowtree.Shadow]:
-    """Use the shadow of the session that recorded last, and name that session unless it is `default`."""
+    """Use the shadow of the session that recorded last; then name that session unless it is `default`."""
     with opening:
         last = shadow.for_last_session()
         yield last
@@ -125,13 +125,13 @@ def _using_last_session(
 
 
 def find_to_record(shared: Shared) -> str:
-    """Name the wrapped directory that the current one is in, or this one, which recording then wraps."""
+    """Return the wrapped directory that the current one is in, else the current one, to be wrapped."""
     here = current_directory()
     return shadowtree.find_worktree(here, store=shared.store) or here
 
 
 def find_wrapped(shared: Shared) -> str:
-    """Name the wrapped directory that the current one is in, also if its store is too damaged to say so."""
+    """Return the wrapped directory that the current one is in; this one, if its damaged store hides that."""
     here = current_directory()
     try:
         worktree = shadowtree.find_worktree(here, store=shared.store)
@@ -143,7 +143,7 @@ def find_wrapped(shared: Shared) -> str:
 
 
 def current_directory() -> str:
-    """Name the current directory, which may have been deleted under us."""
+    """Return the current directory; raise `WorktreeFailed` if it has been deleted."""
     try:
         return os.getcwd()
     except FileNotFoundError as error:
@@ -151,7 +151,7 @@ def current_directory() -> str:
 
 
 def absolute_path(path: str) -> str:
-    """Make a path absolute, as the library takes one that is not relative to the worktree."""
+    """Make a path absolute, because the library takes relative paths as relative to the worktree."""
     return os.path.normpath(os.path.join(current_directory(), path))
 
 
@@ -160,7 +160,7 @@ def _open_around(
 ) -> AbstractContextManager[shadowtree.Shadow]:
     here = current_directory()
     shadow = None
-    # The daemon's shadows have the usual settings.
+    # The daemon's shadows do not know --set and --allow-broad.
     if not shared.settings and not shared.allow_broad and Endpoint.is_used(os.environ):
         from shadowtree.daemon.client import find_remote
 

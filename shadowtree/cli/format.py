@@ -1,4 +1,4 @@
-"""Texts for people: lists, short ids and columns; `base.display` has what other front ends need too."""
+"""Texts for people: lists, short ids and columns; `base.display` has what other front ends also need."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 _LONG_ID, _SHORT_ID = 20, 8
-"""Ids of more characters than the first are shortened, to no less than the second."""
+"""Ids longer than the first are shortened, but never below the second."""
 GAP = "  "
-"""What stands between two columns."""
+"""The gap between two columns."""
 LISTED = 10
 """How many paths or messages are listed; JSON has all."""
 
 _MIN_TEXT, _MAX_TEXT = 20, 100
-"""How many columns of a text are shown: on a narrow terminal lines break rather than leave less."""
+"""The least and the most columns of a text: on a narrow terminal lines wrap rather than show less."""
 
 
 def list_first(
@@ -50,7 +50,7 @@ def list_first(
 
 
 def shorten_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Shorten each long id to as much of its beginning as no other one has, so that it can be typed."""
+    """Shorten each long id to a prefix that no other id has, so that it can be typed."""
     ordered = sorted(set(ids))
     shared = [0, *(_count_shared(*pair) for pair in pairwise(ordered)), 0]
     short = {}
@@ -62,7 +62,7 @@ def shorten_ids(ids: Iterable[str]) -> dict[str, str]:
 
 
 def _count_shared(one: str, other: str) -> int:
-    """Count the characters that two texts begin with alike."""
+    """Return the length of the common prefix of two texts."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
@@ -71,12 +71,12 @@ def _count_shared(one: str, other: str) -> int:
 
 
 def align_rows(rows: Sequence[Sequence[str]], sides: str, *, width: int | None = None) -> list[list[str]]:
-    """Fill cells up to the widest one of their column, and leave out columns in which there is nothing.
+    """Pad cells to the width of their column, and leave out empty columns.
 
-    `sides` has a character for each column: `<` if its cells begin on the left, `>` if they end on the right,
-    and `~` for texts, which are cut so that a row fits into `width`, if there is one.
+    `sides` has a character for each column: `<` aligns it on the left, `>` on the right, and `~` marks texts,
+    which are cut so that a row fits into `width`, if it is given.
     """
-    every = zip(sides, zip(*rows, strict=True), strict=False)  # of no rows there are no columns
+    every = zip(sides, zip(*rows, strict=True), strict=False)  # without rows there are no columns
     columns = [(side, cells) for side, cells in every if any(cells)]
     room = _MAX_TEXT
     if width is not None:
@@ -96,5 +96,5 @@ def _align_cells(side: str, cells: Sequence[str], room: int) -> list[str]:
 
 
 def join_rows(rows: Sequence[Sequence[str]], sides: str, *, width: int | None = None) -> list[str]:
-    """Make lines of rows with the same number of cells."""
+    """Turn rows, which all have the same number of cells, into lines."""
     return [GAP.join(row).rstrip() for row in align_rows(rows, sides, width=width)]

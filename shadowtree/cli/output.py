@@ -1,6 +1,6 @@
-"""What the command line writes: results on standard output, talk on standard error.
+"""What the command line writes: results on standard output, everything else on standard error.
 
-Results come as one JSON document or as lines for people, and `emit` writes whichever was asked for.
+A result is one JSON document or lines for people; `emit` writes whichever the user wants.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _BAR_AFTER_S = 1.0
-"""Work that takes less shows no progress bar."""
+"""Shorter work shows no progress bar."""
 _REDRAW_S = 0.1
 _BAR_WIDTH = 30
 
 _is_json = False
 _is_quiet = False
-"""Only the answer that was asked for, and errors, are shown."""
+"""Show only requested output and errors."""
 _is_answer = True
-"""What the command writes is what was asked for, and no report of what it did."""
+"""The command is run for its output, which is not just a report of what it did."""
 _colour = "auto"
 _has_pager = False
 
@@ -43,28 +43,28 @@ def choose_format(
     colour: str = "auto",
     has_pager: bool = False,
 ) -> None:
-    """Decide for the command that is about to run how `emit` writes its result."""
-    # Standard output is one for the process, and so is its format.
+    """Decide how `emit` writes the result of the command that is about to run."""
+    # The process has one standard output, and so one format.
     global _is_json, _is_quiet, _is_answer, _colour, _has_pager
     _is_json, _is_quiet, _is_answer, _colour = as_json, is_quiet, is_answer, colour
     _has_pager = has_pager and is_answer
 
 
 def writes_json() -> bool:
-    """Check whether `emit` writes a document, and not lines."""
+    """Return whether `emit` writes a JSON document rather than lines."""
     return _is_json
 
 
 def is_quiet() -> bool:
-    """Return whether only the answer that was asked for, and errors, are shown."""
+    """Return whether only requested output and errors are shown."""
     return _is_quiet
 
 
 def emit(document: object, lines: Iterable[str], *, warnings: Iterable[str] = (), utf8: bool = False) -> None:
     """Write the result of a command: as one JSON document, or as lines that are safe to show.
 
-    Warnings are for people; a document has its own. With `utf8` the encoding of the stream does not count: a
-    patch has to be applied.
+    Warnings are for people; a document has its own. With `utf8` the encoding of the stream is ignored,
+    because a patch must stay applicable.
     """
     if _is_json:
         write_json(document)
@@ -87,7 +87,7 @@ def emit(document: object, lines: Iterable[str], *, warnings: Iterable[str] = ()
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Write result lines, which are safe to show already."""
+    """Write result lines, which must already be safe to show."""
     _make_encodable(sys.stdout)
     with while_read():
         for line in lines:
@@ -95,7 +95,7 @@ def write_lines(lines: Iterable[str]) -> None:
 
 
 def write_json(document: object) -> None:
-    """Write the one JSON document, of plain values and of results, which have `to_dict`.
+    """Write one JSON document of plain values, and of results, which have `to_dict`.
 
     Names that are not UTF-8 come out as surrogate escapes.
     """
@@ -110,18 +110,18 @@ def write_json(document: object) -> None:
 
 
 def say(sentence: str) -> None:
-    """Tell the user something in one line on standard error."""
+    """Write one line for the user on standard error."""
     talk([f"shadowtree: {escape(sentence)}"])
 
 
 def warn(sentence: str) -> None:
-    """Tell the user about something that is not as it should be, but stops nothing."""
+    """Warn the user in one line on standard error, unless only errors are shown."""
     if not _is_quiet:
         say(f"warning: {sentence}")
 
 
 def talk(lines: Iterable[str]) -> None:
-    """Write lines that are safe to show already on standard error."""
+    """Write lines, which must already be safe to show, on standard error."""
     _make_encodable(sys.stderr)
     for line in lines:
         sys.stderr.write(line + "\n")
@@ -138,7 +138,7 @@ def ask(question: str) -> bool:
 
 
 def ask_for(question: str, word: str) -> bool:
-    """Have the user type a word; without a terminal the answer is no."""
+    """Ask the user to type `word`, and return whether they did; without a terminal the answer is no."""
     return _read_answer(f"{question} ").rstrip("\r\n") == word
 
 
@@ -152,9 +152,9 @@ def _read_answer(prompt: str) -> str:
 
 
 class ProgressBar:
-    """A bar for work that takes over a second: on standard error, on a terminal only.
+    """A progress bar for work that takes over a second, shown only if standard error is a terminal.
 
-    Call it with how much is done; as a context manager it leaves a clean line behind.
+    Call it to report progress; as a context manager it clears its line at the end.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class ProgressBar:
             self._draw("\r\x1b[K")
 
     def __call__(self, done: int, total: int | None) -> None:
-        """Show that `done` of `total` is done, if it is time to; None: the total is not known."""
+        """Show that `done` of `total` is done, unless it was drawn just now; None: the total is unknown."""
         if not self._is_shown or total == 0 or self._clock_s() < self._next_draw_s:
             return
         self._next_draw_s = self._clock_s() + _REDRAW_S
@@ -196,7 +196,7 @@ class ProgressBar:
 
 @contextmanager
 def while_read() -> Iterator[None]:
-    """Write results until the reader closes the pipe, as `head` does: it has seen enough."""
+    """Stop writing results, without an error, when the reader closes the pipe, as `head` does."""
     try:
         yield
     except BrokenPipeError:
@@ -204,7 +204,7 @@ def while_read() -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """Lead both streams to nowhere, or Python would complain about them once more when it exits."""
+    """Redirect both streams to /dev/null, or Python would report their errors again when it exits."""
     _lead_nowhere(sys.stdout)
     _lead_nowhere(sys.stderr)
 
@@ -221,7 +221,7 @@ def can_steer(stream: TextIO) -> bool:
 
 
 def can_show(text: str) -> bool:
-    """Check that the encoding of the result has these characters."""
+    """Check that standard output can encode a text."""
     try:
         text.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -230,7 +230,7 @@ def can_show(text: str) -> bool:
 
 
 def find_width() -> int | None:
-    """Count the columns that a line of the result may take; None: it goes to no terminal."""
+    """Return the width of the terminal; None: standard output is not a terminal."""
     if not sys.stdout.isatty():
         return None
     from shutil import get_terminal_size
@@ -239,7 +239,7 @@ def find_width() -> int | None:
 
 
 def _make_encodable(stream: TextIO) -> None:
-    """Let a character that the stream's encoding lacks come out escaped rather than fail."""
+    """Escape characters that the stream cannot encode, instead of failing."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
@@ -253,10 +253,10 @@ def uses_colours() -> bool:
 
 
 def paint(colour: str, text: str) -> str:
-    """Colour a text of the result, if that is wanted."""
+    """Colour a text for standard output, if colours are wanted."""
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if uses_colours() else text
 
 
 def now_ms() -> int:
-    """Return the time, for ages."""
+    """Return the current time, from which ages are computed."""
     return time_ns() // 1_000_000

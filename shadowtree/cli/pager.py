@@ -1,4 +1,4 @@
-"""The pager that long results go through on a terminal, as git's do."""
+"""The pager for long results on a terminal, as in git."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 USUAL = "less -FRX"
-"""Ends by itself if all fits, shows colours, and leaves the text on the screen."""
+"""Quits if everything fits, shows colours, and leaves the text on the screen."""
 _LESS = {"LESS": "FRX", "LV": "-c"}
-"""What a pager of the user's choice is told unless the user says otherwise: the same."""
+"""Makes a pager of the user's choice behave the same, unless the user's environment says otherwise."""
 
 
 def write_paged(lines: Iterable[bytes]) -> None:
-    """Write lines through the pager if they fill the screen; without a pager, as they are."""
+    """Write lines through the pager if they fill the screen; otherwise, or without a pager, directly."""
     from shutil import get_terminal_size
 
     every = iter(lines)
@@ -34,7 +34,7 @@ def write_paged(lines: Iterable[bytes]) -> None:
 
 
 def find_command(environ: dict[str, str] | os._Environ[str]) -> list[str]:
-    """Find the pager that the user wants; none if it is empty, or only copies."""
+    """Return the words of the user's pager command; none if it is empty, invalid, or `cat`."""
     import shlex
 
     chosen = next((environ[name] for name in ("SHADOWTREE_PAGER", "PAGER") if name in environ), USUAL)
@@ -58,13 +58,13 @@ def _start(command: list[str]) -> Popen[bytes] | None:
 
 
 def _feed(pager: Popen[bytes], lines: Iterator[bytes]) -> None:
-    """Feed the pager all that it wants, and wait until the user leaves it; Ctrl-C is the pager's."""
+    """Write lines to the pager until it is closed, and wait for its end; Ctrl-C is left to the pager."""
     import signal
 
     assert pager.stdin is not None
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with suppress(BrokenPipeError):  # the user has seen enough
+        with suppress(BrokenPipeError):  # the user has quit the pager
             pager.stdin.writelines(lines)
     finally:
         with suppress(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""The settings and where they come from: files, environment, arguments.
+"""The settings, and where they come from: files, environment, arguments.
 
-Reads no environment by itself: callers hand it in.
+Does not read the environment itself: callers pass it in.
 """

@@ -1,9 +1,9 @@
 """The settings of a shadow, how they are read from text, and where they come from.
 
-That is: the caller, the environment, the project's files, the user's file, the defaults. The first of these
-that sets a key decides about it. A project's files come with the project, so they may set little, and what is
-wrong with them is a warning and stops nothing (docs/decisions/0021-settings-of-a-project.md). What is wrong
-anywhere else is an error.
+The sources are the caller, the environment, the project's files, the user's file and the defaults. The first
+of these that sets a key wins. A project's files come with the project, so they may set only a few keys, and
+a mistake in them is only a warning (docs/decisions/0021-settings-of-a-project.md). A mistake anywhere else is
+an error.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ HEAVY_DIRS = (
 """Dependency and cache directories: left out wherever they are, unless a git index tracks them."""
 
 PROJECT_SETTINGS = frozenset({"heavy_dirs", "max_file_size"})
-"""What a project's files may set; all others are the user's alone, those too that are yet to come.
+"""The settings that a project's files may set. All others, including future ones, are for the user alone.
 
-A project says what of it is worth covering, as its `.shadowtreeignore` does. It says nothing of how much of
-the user's disk is taken, how long history is kept, or how long others are waited for.
+A project decides which of its files are covered, as with its `.shadowtreeignore`. It does not decide how much
+disk space is used, how long history is kept, or how long to wait for other processes.
 """
 
 _MOST_DIGITS = 18
@@ -55,7 +55,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 
 _WATCHERS = ("auto", "inotify", "watchfiles")
 _SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _MOST_SECONDS = 1e11
-"""Some thousands of years; more is a slip of the pen."""
+"""About three thousand years; more is surely a typing error."""
 _UNITS = {"": 1, "B": 1} | {
     letter + suffix: factor
     for letter, factor in {"K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB}.items()
@@ -66,23 +66,23 @@ OWN_FILE = ".shadowtree.toml"
 PYPROJECT = "pyproject.toml"
 _SECTION = ("tool", "shadowtree")
 _MOST_BYTES = 8 << 10
-"""A longer file of settings does not count."""
+"""A longer settings file is refused."""
 _MOST_PYPROJECT_BYTES = 1 << 20
 _LONGEST_WARNING = 300
 
 
 @frozen
 class Settings:
-    """What you can change; sizes are in bytes, times in seconds."""
+    """The values that you can change; sizes are in bytes, times in seconds."""
 
     max_file_size: int = 10 * MIB
-    """Do not record larger files, unless an earlier snapshot has the path."""
+    """Do not record files larger than this, unless an earlier snapshot has the path."""
     max_untracked_dir_files: int = 0
-    """Leave out a directory that git does not track if it has more files; 0 means no limit."""
+    """Leave out a directory that git does not track if it has more files than this; 0 means no limit."""
     max_files: int = 1_000_000
-    """Refuse a first snapshot of more files."""
+    """Refuse a first snapshot of more files than this."""
     max_bytes: int = 10 * GIB
-    """Refuse a first snapshot of more bytes."""
+    """Refuse a first snapshot of more bytes than this."""
     min_free: int = 512 * MIB
     """Space that recording leaves free on the store's disk; an act may use it."""
     heavy_dirs: tuple[str, ...] = ()
@@ -94,19 +94,19 @@ class Settings:
     lock_timeout: float = 10.0
     """How long to wait for another process."""
     keep_within: float = 30 * 86400.0
-    """Keep messages that are younger."""
+    """Keep messages that are younger than this."""
     keep_last: int = 1000
     """Keep this many of the newest messages of each session, however old they are."""
     keep_turns: int = 20
     """Keep this many of the newest turns, however much space they take."""
     max_sessions: int = 0
-    """With more sessions, `gc` drops those that recorded longest ago; 0 means no limit."""
+    """With more sessions than this, `gc` drops those that recorded longest ago; 0 means no limit."""
     store_budget: int = 2 * GIB
-    """Forget the oldest messages when a store takes more; 0 means no limit."""
+    """Forget the oldest messages when a store takes more space than this; 0 means no limit."""
     total_budget: int = 10 * GIB
-    """Warn when all your stores together take more; 0 means no limit."""
+    """Warn when all your stores together take more space than this; 0 means no limit."""
     watcher: str = "auto"
-    """What watches: inotify, watchfiles, or auto for inotify on Linux and watchfiles elsewhere."""
+    """How to watch: inotify, watchfiles, or auto for inotify on Linux and watchfiles elsewhere."""
     hook_daemon: bool = True
     """Hooks of agents start the daemon, so that the next ones are fast."""
     tell_model: bool = True
@@ -120,7 +120,7 @@ class Settings:
     auto_push: str = ""
     """The remote that the daemon pushes to after each turn; empty means none."""
     remote_timeout: float = 60.0
-    """How long to wait for an answer of a remote."""
+    """How long to wait for a remote to answer."""
     ssh_command: str = ""
     """The program that connects to a remote over SSH; empty means ssh."""
     credential_helper: bool = False
@@ -128,7 +128,7 @@ class Settings:
 
 
 def read_setting(key: str, value: object) -> object:
-    """Read the value of a setting, which may be text; raise InvalidInput, with its key."""
+    """Check and convert the value of a setting, which may be text; raise InvalidInput that names the key."""
     require_known(key)
     default = getattr(Settings(), key)
     if isinstance(default, tuple):
@@ -163,7 +163,7 @@ def read_seconds(key: str, value: object) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Read `500ms`, `5s`, `2m` or a number of seconds: more than nothing and at most a day."""
+    """Read `500ms`, `5s`, `2m` or a number of seconds: more than 0 and at most a day."""
     seconds = _parse_seconds(text)
     if not 0 < seconds <= 86400:
         raise InvalidInput(f"a duration must be like 500ms, 5s or 2m, up to a day, not {text!r}")
@@ -171,7 +171,7 @@ def parse_duration(text: str) -> float:
 
 
 def _parse_seconds(value: object) -> float:
-    """Read a time in seconds; a negative number if it is none."""
+    """Read a time in seconds; return a negative number or NaN if it is invalid."""
     text, factor = value, 1.0
     if isinstance(value, str):
         text = value.strip()
@@ -205,7 +205,7 @@ def _read_switch(key: str, value: object) -> bool:
 
 
 def _read_names(key: str, value: object, *, are_paths: bool = False) -> tuple[str, ...]:
-    """Read `target,build` or any iterable of names, or of patterns of paths."""
+    """Read names, or patterns of paths, from `target,build` or from a list, tuple or set."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple | set | frozenset) or not all(isinstance(p, str) for p in parts):
         raise InvalidInput(f"{key} must be names separated by commas, not {value!r}")
@@ -218,7 +218,7 @@ def _read_names(key: str, value: object, *, are_paths: bool = False) -> tuple[st
 # Where they come from
 
 Given = Mapping[str, object] | Settings | None
-"""What a caller gives: some settings, or all of them."""
+"""The settings that a caller gives: some or all of them."""
 
 
 @frozen
@@ -240,19 +240,19 @@ class Setting:
 
 @frozen
 class _Reading:
-    """What came of one look at the files."""
+    """The result of reading all sources once."""
 
     stamps: tuple[tuple[int, ...] | None, ...]
     is_settled: bool
-    """The files were old enough, so that another change would have changed their stamps."""
+    """Whether the files were old enough that any later change changes their stamps."""
     settings: Settings
     found: dict[str, Setting]
-    """What is not left at its default."""
+    """The settings that some source sets."""
     warnings: list[str]
 
 
 class Config:
-    """The settings of one worktree, as their sources say now. May be used by several threads."""
+    """The settings of one worktree; files are read again when they changed. Several threads may use it."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class Config:
         *,
         clock_ns: Callable[[], int] = time_ns,
     ) -> None:
-        """`clock_ns` is the clock that the times of files are compared with."""
+        """Take the settings `given` by the caller; file times are compared with `clock_ns`."""
         self._clock_ns = clock_ns
         self._given = _read_given(given)
         self._variables = places.variables
@@ -272,11 +272,11 @@ class Config:
         project = [] if worktree is None else [os.path.join(worktree, name) for name in (OWN_FILE, PYPROJECT)]
         is_all_given = len(self._given) == len(Settings.__match_args__)
         self._files = [] if is_all_given else [*project, *filter(None, [self._user_file])]
-        """The files that count, which need not be there."""
+        """The files that count; they need not exist."""
         self._last: _Reading | None = None
 
     def read(self) -> Settings:
-        """Look at the files again, and return the settings in force; raise InvalidInput."""
+        """Return the settings in force, reading the files again if they changed; raise InvalidInput."""
         return self._read().settings
 
     def list_settings(self) -> list[Setting]:
@@ -294,20 +294,20 @@ class Config:
 
     @property
     def unknown_variables(self) -> list[str]:
-        """Variables of the environment that look like settings, and are none."""
+        """Environment variables that look like settings but are not."""
         known = {VARIABLE_PREFIX + key.upper() for key in Settings.__match_args__}
         return sorted(self._variables.keys() - known)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What in the project's files does not count, and why, as of the last look."""
+        """What was ignored in the project's files when they were last read, and why."""
         return () if self._last is None else tuple(self._last.warnings)
 
     def _read(self) -> _Reading:
-        """Look at the stamps of the files, and read them if that is not enough to know what they say."""
+        """Compare the stamps of the files, and read the files unless their stamps prove them unchanged."""
         now_ns = self._clock_ns()
         stamps = tuple(map(_stamp, self._files))
-        # Read once: another thread may put its own there meanwhile.
+        # Read the attribute once: another thread may replace it meanwhile.
         last = self._last
         if last is not None and last.is_settled and last.stamps == stamps:
             return last
@@ -326,7 +326,7 @@ class Config:
         return {each.key: _read_statement(file, each, "user") for each in _parse(file, _read_user_file(file))}
 
     def _read_project(self, warnings: list[str]) -> dict[str, Setting]:
-        """Take from the project's files what they may set; of anything else is warned."""
+        """Read the settings that the project's files may set; warn of anything else in them."""
         if self._worktree is None:
             return {}
         found = {}
@@ -341,12 +341,12 @@ class Config:
 
 
 def read_config(environ: Mapping[str, str], worktree: str | None = None, given: Given = None) -> Config:
-    """Find the settings of a worktree; without one, those of the user."""
+    """Return the settings of a worktree, or without one, those of the user."""
     return Config(Places(environ), worktree, given)
 
 
 def set_setting(environ: Mapping[str, str], key: str, value: str) -> str:
-    """Set a key in the user's file, whose other lines stay as they are, and name the file."""
+    """Set a key in the user's file, whose other lines stay as they are; return the file's path."""
     from shadowtree.config.settings_file import put
 
     read = read_setting(key, value)
@@ -356,7 +356,7 @@ def set_setting(environ: Mapping[str, str], key: str, value: str) -> str:
 
 
 def unset_setting(environ: Mapping[str, str], key: str) -> str:
-    """Remove a key from the user's file, and name the file; also what is no setting, if it is there."""
+    """Remove a key from the user's file, even one that is not a setting; return the file's path."""
     from shadowtree.config.settings_file import drop
 
     def drop_key(before: str) -> str:
@@ -377,7 +377,7 @@ def _edit_user_file(environ: Mapping[str, str], edit: Callable[[str], str]) -> s
     with _naming(file):
         after = edit(before)
     if after != before:
-        # A link to a file elsewhere stays one.
+        # If the file is a symbolic link, write to its target.
         target = os.path.realpath(file)
         disk.make_directories(os.path.dirname(target))
         disk.write_file(target, after.encode())
@@ -386,7 +386,7 @@ def _edit_user_file(environ: Mapping[str, str], edit: Callable[[str], str]) -> s
 
 @contextmanager
 def _warning(warnings: list[str]) -> Iterator[None]:
-    """Keep what is wrong as a warning: it does not count."""
+    """Turn InvalidInput into a warning that the setting or file is ignored."""
     try:
         yield
     except InvalidInput as error:
@@ -395,7 +395,7 @@ def _warning(warnings: list[str]) -> Iterator[None]:
 
 @contextmanager
 def _naming(file: str) -> Iterator[None]:
-    """Name the file that a bad line stands in."""
+    """Turn BadLine into InvalidInput that names the file."""
     from shadowtree.config.settings_file import BadLine
 
     try:
@@ -411,7 +411,7 @@ def _read_given(given: Given) -> dict[str, Setting]:
 
 
 def _read_environment(variables: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
-    """Read the variables that are named like settings; what others are for, nobody here knows."""
+    """Read the variables that are named like settings; ignore all others."""
     for key in Settings.__match_args__ if variables else ():
         variable = VARIABLE_PREFIX + key.upper()
         if variables.get(variable):
@@ -422,9 +422,9 @@ def _read_environment(variables: Mapping[str, str]) -> Iterator[tuple[str, Setti
 
 
 def _parse(file: str, content: bytes | None, *, is_section: bool = False) -> list[Statement]:
-    """Read the statements of a file's content; None: there is no file."""
+    """Read the statements of a file's content; None means that there is no file."""
     if content is None or (is_section and b"shadowtree" not in content):
-        # As with most; then nothing has to be loaded that reads it.
+        # The usual case, in which the parser need not be imported.
         return []
     from shadowtree.config.settings_file import read_section, read_statements
 
@@ -451,7 +451,7 @@ def _read_statement(file: str, statement: Statement, origin: str) -> Setting:
 
 
 def _read_project_file(worktree: str, name: str, limit: int) -> bytes | None:
-    """Read a file of the project; None: there is none."""
+    """Read a file of the project; return None if there is none."""
     try:
         with Cursor(worktree) as cursor:
             found = read_small_file(cursor.enter(ROOT), name.encode(), limit)
@@ -461,7 +461,7 @@ def _read_project_file(worktree: str, name: str, limit: int) -> bytes | None:
 
 
 def _stamp(path: str) -> tuple[int, ...] | None:
-    """Return what differs once a file, or the target of a link, has changed; None if it is not there."""
+    """Return a value that changes when a file, or the target of a link, changes; None if there is no file."""
     try:
         return stamp_of(os.stat(path))
     except OSError:
@@ -469,12 +469,12 @@ def _stamp(path: str) -> tuple[int, ...] | None:
 
 
 def _read_user_file(file: str) -> bytes | None:
-    """Read the user's file; None: there is none."""
+    """Read the user's file; return None if there is none."""
     try:
         try:
             mode = os.stat(file).st_mode
         except PermissionError:
-            # If not even its directory may be looked into, that is the home of another user.
+            # If not even its directory can be searched, it is in another user's home.
             return None
         if not stat.S_ISREG(mode):
             raise InvalidInput(f"{file}: it is not a file")

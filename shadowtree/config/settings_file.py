@@ -1,12 +1,12 @@
-"""A file of settings as text: TOML with plain `key = value` lines, read and edited line by line. Pure.
+"""The text of a settings file: TOML with plain `key = value` lines, read and edited line by line.
 
     # how much is kept                 comments and all other lines stay
     heavy_dirs = ["target",            a value may take several lines
         "build"]
-    max_file_size = "20M"  # videos    and have a comment behind it
+    max_file_size = "20M"  # videos    and be followed by a comment
 
-A file that cannot be read does not count at all. The caller bounds the text, because Python's own reader
-takes very long for some that are made to.
+Does no I/O. If any line cannot be read, nothing in the file counts. Callers limit the size of the text,
+because Python's TOML parser takes very long for some malicious input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shadowtree.base.frozen import frozen
 _LONGEST_VALUE = 100
 """How many lines a value may take."""
 _OPENERS = ("[", '"""', "'''")
-"""What a value begins with that may take several lines."""
+"""How values begin that may take several lines."""
 
 
 @frozen
@@ -29,12 +29,13 @@ class Statement:
     key: str
     value: object
     first: int
-    """The index of its first line, and of the one after its last."""
+    """The index of its first line."""
     end: int
+    """The index of the line after its last."""
 
 
 class BadLine(Exception):
-    """A line that cannot be read; counted from 1."""
+    """A line that cannot be read. Lines are counted from 1."""
 
     def __init__(self, line: int, why: str) -> None:
         self.line = line
@@ -43,14 +44,14 @@ class BadLine(Exception):
 
 
 def read_statements(text: str) -> list[Statement]:
-    """Read every key of a text, in order; raise BadLine."""
+    """Read all statements of a text, in order; raise BadLine."""
     return list(_read_all(text.split("\n"), 0))
 
 
 def read_section(text: str, table: tuple[str, ...]) -> list[Statement]:
-    """Read the keys of one table of a larger file; none if it is not there as a section of its own.
+    """Read the statements of one table of a larger file; none if the table has no section of its own.
 
-    The rest of the file is not read, so that it may be broken, or written by somebody who means harm.
+    The rest of the file is not parsed, so it may be broken or malicious.
     """
     lines = text.split("\n")
     begin = _find_header(lines, table)
@@ -61,7 +62,7 @@ def read_section(text: str, table: tuple[str, ...]) -> list[Statement]:
 
 
 def put(text: str, key: str, value: int | str | Sequence[str]) -> str:
-    """Set the value of a key where it stands, or add it at the end; raise BadLine."""
+    """Set the value of a key, in its line or at the end of the text; raise BadLine."""
     lines = text.split("\n")
     line = f"{key} = {_render(value)}"
     for statement in read_statements(text):
@@ -77,7 +78,7 @@ def put(text: str, key: str, value: int | str | Sequence[str]) -> str:
 
 
 def drop(text: str, key: str) -> str:
-    """Remove a key with its lines; raise BadLine."""
+    """Remove a key and its lines; raise BadLine."""
     lines = text.split("\n")
     for statement in read_statements(text):
         if statement.key == key:
@@ -105,7 +106,7 @@ def _read_all(lines: list[str], begin: int) -> Iterator[Statement]:
 
 
 def _read_one(lines: list[str], first: int) -> Statement:
-    """Read a statement: the fewest lines from here on that are whole."""
+    """Read a statement: the fewest lines from `first` on that are valid TOML."""
     value = lines[first].partition("=")[2].strip()
     most = _LONGEST_VALUE if value.startswith(_OPENERS) else 1
     why = ""
@@ -122,13 +123,13 @@ def _read_one(lines: list[str], first: int) -> Statement:
 
 
 def _parse(text: str) -> dict[str, object] | str:
-    """Read TOML, or say why it is none."""
+    """Parse TOML; return the error as text if it is invalid."""
     import tomllib
 
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        # Its own place in the text is that in a piece.
+        # Without the position, which is relative to this piece of the file.
         return str(error).partition(" (at ")[0].lower()
 
 
@@ -137,7 +138,7 @@ def _is_header(line: str) -> bool:
 
 
 def _find_header(lines: list[str], table: tuple[str, ...]) -> int | None:
-    """Find the line after the header of a table, outside of texts that take several lines."""
+    """Find the line after the header of a table, outside of multi-line strings."""
     inside: str | None = None
     for at, line in enumerate(lines):
         if inside is None and _is_header(line):
@@ -149,7 +150,7 @@ def _find_header(lines: list[str], table: tuple[str, ...]) -> int | None:
 
 
 def _follow_text(line: str, inside: str | None) -> str | None:
-    """Return the mark that ends the text of several lines that a line leaves open, if it does."""
+    """Return the mark that closes the multi-line string that is open after `line`; None if none is open."""
     while True:
         if inside is not None:
             _, mark, line = line.partition(inside)
@@ -165,7 +166,7 @@ def _follow_text(line: str, inside: str | None) -> str | None:
 
 
 def _find_comment(line: str, statement: Statement) -> str:
-    """Return the comment behind a value that takes one line, with the blanks before it."""
+    """Return the comment after a value on a single line, with the spaces before it."""
     if statement.end - statement.first != 1:
         return ""
     for at, char in enumerate(line):

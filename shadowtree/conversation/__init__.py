@@ -1,4 +1,4 @@
-"""Sessions as git commits, and sessions of other machines read back from them.
+"""Encode sessions as git commits, and read sessions of other machines back from them.
 
-Always made from the timeline as it is now. Writes no refs and never touches the worktree.
+Commits are always made from the current timeline. Only `export` writes refs; the worktree is never touched.
 """

@@ -1,9 +1,9 @@
-"""Sessions read back from commits: every row is checked before the first one is written.
+"""Read sessions back from commits, checking every row before the first one is written.
 
-What comes from elsewhere is not trusted, because a row decides what is written into a worktree. Each row must
-be one that this version could have written. What it names must be there, down to the last blob, and no path
-may lead out of the worktree. Together the rows must be a session that a person could have recorded: names
-that can be shown, times that a calendar has, an order in which things can have happened.
+Rows from other machines are not trusted, because rows decide what is written into a worktree. Each row must
+be one that this version could have written. Everything it refers to must exist, down to the last blob, and no
+path may lead out of the worktree. Together, the rows must form a possible session: printable names, valid
+times, and a possible order of events.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _DECODERS: dict[str, Callable[[list[object]], object]] = {
     "skips": decode_skips,
 }
 _LAST_MS = 253_402_300_799_999
-"""The end of the year 9999, after which no calendar here goes on."""
+"""The end of the year 9999, the last that `datetime` supports."""
 _COMMIT = re.compile(rb"[0-9a-f]{40}([0-9a-f]{24})?")
 _MOST_SKIPS_BYTES = 64 << 20
 _NEEDED = {
@@ -66,7 +66,7 @@ _NEEDED = {
 
 @contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """Turn whatever malformed rows raise into StoreDamaged."""
+    """Turn any error that malformed rows raise into StoreDamaged."""
     try:
         yield
     except (AttributeError, InvalidInput, KeyError, RecursionError, TypeError, ValueError) as error:
@@ -77,10 +77,10 @@ def refusing(what: str) -> Iterator[None]:
 
 
 def read_session(commit: bytes, objects: Objects) -> Rows:
-    """Read the rows of one session from the commit that holds them, and check each by itself and together.
+    """Read the rows of one session from their commit, and check them one by one and together.
 
-    Raises StoreDamaged if anything is malformed or missing, and StoreTooNew if a newer version wrote it. What
-    recorded trees need is for `check_objects`.
+    Raises StoreDamaged if anything is malformed or missing, and StoreTooNew if a newer version wrote it. The
+    objects that recorded trees need are left to `check_objects`.
     """
     with refusing(f"session {commit.hex()}"):
         head, _, _ = objects.read(b"commit", commit).partition(b"\n")
@@ -99,7 +99,7 @@ def read_session(commit: bytes, objects: Objects) -> Rows:
 
 
 def list_kept(tree: bytes, objects: Objects) -> set[tuple[bytes, ...]]:
-    """List what the recorded trees of a session need that was pushed before, by the tree of its rows."""
+    """Return the keys (see `key_of`) of the recorded trees in rows that were pushed before as `tree`."""
     with refusing("what was pushed before"):
         return {key_of(row) for row in _read_rows(tree, objects)["trees"]}
 
@@ -119,7 +119,7 @@ def _read_rows(tree: bytes, objects: Objects) -> Rows:
 
 
 def derive_changes(event: Row, trees: Mapping[int, Row], objects: Objects) -> list[Row]:
-    """Work out what an event changed that is whole, from its trees."""
+    """Derive the changes of a `whole` event from its two trees."""
     before, after = (
         open_recorded(objects, trees[event[column]]["tree"], trees[event[column]]["facts"])
         for column in ("before_tree", "after_tree")
@@ -139,7 +139,7 @@ def _require(is_so: bool, otherwise: str) -> None:
 
 
 def _check_skips(content: bytes) -> None:
-    """Raise ValueError if a list of paths and reasons is none, or much longer than it looks."""
+    """Raise ValueError if this is not a list of paths and reasons, or inflates to too many bytes."""
     if not content.startswith(b"["):
         inflater = zlib.decompressobj()
         try:
@@ -152,7 +152,7 @@ def _check_skips(content: bytes) -> None:
 
 
 def _check_table(table: Table, rows: list[Row], numbers: dict[str, set[int]]) -> None:
-    """Check each row by itself, and that what it names is there."""
+    """Check each row, and that the rows it refers to exist."""
     decode: Callable[[list[object]], object] = _DECODERS.get(table.name, table.decode)
     for row in rows:
         value = decode(table.seal([row[column] for column in table.columns]))
@@ -170,7 +170,7 @@ def _check_table(table: Table, rows: list[Row], numbers: dict[str, set[int]]) ->
 
 
 def _check_path(_: int, change: Change) -> None:
-    """Refuse a path that no snapshot could have; what is unknown may have a name that git forbids."""
+    """Refuse a path that no snapshot could have; unknown paths may have names that git forbids."""
     is_file = any(isinstance(state, PathState) for state in (change.old, change.new))
     for name in change.path.split(b"/"):
         is_possible = name not in (b"", b".", b"..") and b"\0" not in name
@@ -178,7 +178,7 @@ def _check_path(_: int, change: Change) -> None:
 
 
 def _check_session(rows: Rows) -> None:
-    """Raise ValueError or InvalidInput if rows are not those of one session, or have impossible values."""
+    """Raise ValueError or InvalidInput unless these are rows of one session, with possible values."""
     _require([row["number"] for row in rows["sessions"]] == [1], "it is not one session")
     _require(rows["sessions"][0]["forgotten"] is None, "it is forgotten")
     check_name(decode_text(rows["sessions"][0]["name"]), "session")
@@ -197,7 +197,7 @@ def _check_messages(messages: list[Row]) -> None:
         if row["role"] is not None:
             check_name(decode_text(row["role"]), "role")
         _require(row["ordinal"] > 0 and row["turn"] > 0, "a message has no place")
-        # So every walk from a message to those above it ends.
+        # This ensures that every walk up from a message ends.
         _require(row["parent"] is None or row["parent"] < row["number"], "a message is above itself")
     for column in ("id", "ordinal"):
         values = {row[column] for row in messages}
@@ -205,7 +205,7 @@ def _check_messages(messages: list[Row]) -> None:
 
 
 def _check_events(events: list[Row], messages: set[int]) -> None:
-    """Make sure that each message begins once, ends once at most, and does nothing outside of that."""
+    """Check that each message begins once, ends at most once, and has no events before or after."""
     begun: set[int] = set()
     ended: set[int] = set()
     steps: set[tuple[int, bytes]] = set()
@@ -233,7 +233,7 @@ def _check_events(events: list[Row], messages: set[int]) -> None:
 
 
 def _check_counts(rows: Rows) -> None:
-    """Make sure that no changes are missing but those that follow from their trees."""
+    """Check that no changes are missing, except those that can be derived from trees."""
     counts, derivable = Counter(row["event"] for row in rows["changes"]), list_derivable(rows)
     for row in rows["events"]:
         count, is_forgotten = counts[row["number"]], row["forgotten"] is not None
@@ -243,7 +243,7 @@ def _check_counts(rows: Rows) -> None:
 
 
 def check_objects(rows: Rows, objects: Objects, is_known: Callable[[Row], bool] = lambda row: False) -> None:
-    """Read back all that recorded trees need, but for those that are known to be whole.
+    """Read back every object that recorded trees need, except those of trees that `is_known` accepts.
 
     Raises StoreDamaged if something is missing or damaged.
     """
@@ -260,7 +260,7 @@ def check_objects(rows: Rows, objects: Objects, is_known: Callable[[Row], bool] 
 
 
 def _list_blobs(objects: Objects, tree: bytes, seen: set[bytes]) -> Iterator[bytes]:
-    """Yield the blobs below a tree, without those in trees that were seen."""
+    """Yield the blobs below a tree; skip trees in `seen`, and add the others to it."""
     waiting = [tree]
     while waiting:
         tree = waiting.pop()

@@ -1,14 +1,14 @@
-"""What another machine recorded in a session becomes part of the timeline here; no file is touched.
+"""Add what another machine recorded in a session to the timeline here; no file is touched.
 
-A session that is not here yet is taken as it is. Of one that is here, messages are known by their ids and the
-times at which they began; what is new is added after what is here, and becomes a branch:
+A session that is not here yet is taken as it is. In one that is here, messages are identified by their ids
+and start times; new messages are added after those that are here, as a branch:
 
     here      m1 ── m2 ── m3                      m1 ── m2 ── m3        m3 stays the head
     there     m1 ── m2 ── n3 ── n4       ──▶             └─── n3 ── n4  a branch to switch to
 
-The history of a path must fit together, or an undo would see somebody's edit in it. So a `join` leads from
-the state that this machine recorded last to the one before n3, and another one leads back from n4: as if
-somebody had gone there and come back.
+The history of a path must have no gaps, or an undo would take a gap for somebody's edit. So a `join` event
+leads from the state that this machine recorded last to the state before n3, and another one leads back from
+n4, as if the session had switched there and back.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ if TYPE_CHECKING:
     from shadowtree.conversation.session_rows import Numbers, Rows
 
 _SUFFIX = re.compile(r"~[0-9a-f]{4}\Z")
-"""What an id ends with that two machines gave to two messages: the machine of the one that came later."""
+"""Added to the id of a message from another machine if the id is taken here: digits of that machine."""
 Key = tuple[str, int]
 
 
 @frozen
 class Came:
-    """What came of a session."""
+    """The result of adding a session."""
 
     session: str
-    """What it is called here."""
+    """Its name here."""
     messages: list[str]
     """The ids of the messages that are new here."""
     branch: str | None = None
-    """The branch on which the last of them is, if they are on one."""
+    """The branch that the last of them is on, if any."""
 
 
 @frozen
@@ -77,20 +77,20 @@ class Source:
     """Where rows come from."""
 
     name: str
-    """What the session is called where it began."""
+    """The session's name where it began."""
     origin: str
     writer: str
     """The store that they come from."""
 
 
 def keys_of(rows: Rows) -> dict[int, Key]:
-    """Return what identifies each message on every machine: its id, and when it began."""
+    """Return the key of each message, which identifies it on every machine: its id and start time."""
     times = {row["message"]: row["time"] for row in rows["events"] if row["kind"] in (BEGIN, SNAPSHOT)}
     return {row["number"]: make_key(decode_text(row["id"]), times[row["number"]]) for row in rows["messages"]}
 
 
 def make_key(id: str, time_ms: int) -> Key:
-    """Make the key of a message."""
+    """Return the key of a message: its id without the suffix, and its start time."""
     return _SUFFIX.sub("", id), time_ms
 
 
@@ -104,11 +104,11 @@ def join_session(
     *,
     follows: bool = False,
 ) -> Came:
-    """Add what is new in the rows of a session that were read and checked; all of it or nothing.
+    """Add what is new in the checked rows of a session, all of it or nothing. The caller must hold the lock.
 
-    `session` is its number here; None: it is not here yet. Reads back every object that is needed first:
-    StoreDamaged if one is missing. Only for the holder of the lock. If it `follows`, which is for
-    a session of which nothing was recorded here, it stands afterwards where the other one stands.
+    `session` is its number here, or None if it is not here yet. First reads back every object that is needed;
+    raises StoreDamaged if one is missing. With `follows`, for a session in which nothing was recorded here,
+    the session takes over the position that it has there.
     """
     joiner = _Joiner(opened, session, rows, source, settings, time_ms)
     check_objects(rows, opened.objects, joiner.has_tree)
@@ -123,7 +123,7 @@ def join_session(
             assert session is not None
             came = joiner.join(session)
         if last is not None and opened.journal.last_tree() != last:
-            # What is recorded last is what is in the worktree.
+            # Record it again: the last recorded tree must be the one that the worktree matches.
             opened.journal.add_tree(
                 tree=last.tree,
                 facts=last.facts,
@@ -151,12 +151,12 @@ class _Joiner:
         self._rows, self._source = rows, source
         self._settings, self._time_ms = settings, time_ms
         self._numbers: Numbers = {table.name: {} for table in TABLES}
-        """What their numbers become here."""
+        """For each table, the local number of each row from the other machine."""
         if session is not None:
             self._numbers["sessions"] = {1: session}
 
     def has_tree(self, row: Row) -> bool:
-        """Return whether a recorded tree is here, so that all that it needs is."""
+        """Return whether a tree is recorded here, so that everything it needs is stored."""
         return self._find_tree(row) is not None
 
     def _find_tree(self, row: Row) -> TreeRecord | None:
@@ -168,7 +168,7 @@ class _Joiner:
     # A session that is not here yet
 
     def take(self) -> Came:
-        """Take all of it, as it is."""
+        """Add the whole session as it is."""
         name = self._free_name()
         session = self._database.add(SESSIONS, name, None, self._source.origin, self._source.name)
         self._numbers["sessions"] = {1: session}
@@ -189,12 +189,12 @@ class _Joiner:
         return number_name(base, lambda each: self._journal.session_number(each) is not None)
 
     def _number(self, table: Table, rows: Iterable[Row]) -> None:
-        """Assign the next numbers to rows."""
+        """Assign the next free numbers to rows."""
         ((first,),) = self._database.rows(table.next_number)
         self._numbers[table.name] |= {row["number"]: first + place for place, row in enumerate(rows)}
 
     def _add_skips(self, events: Iterable[Row]) -> None:
-        """Keep the lists that events name; one that is here already is used again."""
+        """Add the lists that events refer to; reuse a list that is here already."""
         named = {row[column] for row in events for column in ("skips", "unprotected")}
         for row in self._rows["skips"]:
             if row["number"] in named:
@@ -210,7 +210,7 @@ class _Joiner:
         self._database.execute_all(table.insert, sealed)
 
     def _insert_changes(self, events: Sequence[Row]) -> None:
-        """Insert what events changed; what was left out is worked out from their trees."""
+        """Insert the changes of events; derive those that were left out from the trees."""
         trees = {row["number"]: row for row in self._rows["trees"]}
         numbers, derivable = {row["number"] for row in events}, list_derivable(self._rows)
         given = [row for row in self._rows["changes"] if row["event"] in numbers]
@@ -220,10 +220,10 @@ class _Joiner:
                 given += derive_changes(event, trees, self._objects)
         self._insert(CHANGES, given)
 
-    # A session of which nothing was recorded here
+    # A session in which nothing was recorded here
 
     def follow(self, session: int) -> Came | None:
-        """Add what was recorded there since; None if what is here is not how theirs began."""
+        """Add what was recorded there since; return None if theirs does not begin with what is here."""
         columns = ("number", "kind", "time", "message", "step", "before_tree", "after_tree")
         here = [
             dict(zip(columns, row, strict=True))
@@ -257,7 +257,7 @@ class _Joiner:
         return Came(self._journal.session_names()[session], [decode_text(row["id"]) for row in new])
 
     def _add_tail(self, known: Mapping[Table, Sequence[int]]) -> None:
-        """Add the rows that come after those that are known, and let branches be as they are there."""
+        """Add the rows that come after the known ones, and update known branches to match theirs."""
         tail = {table: self._rows[table.name][len(numbers) :] for table, numbers in known.items()}
         new_trees = {row[column] for row in tail[EVENTS] for column in ("before_tree", "after_tree")}
         self._add_trees(new_trees - self._numbers["trees"].keys())
@@ -274,10 +274,10 @@ class _Joiner:
         for row in self._rows["pins"]:
             self._journal.pin(self._numbers["messages"][row["message"]], row["time"])
 
-    # A session of which something was recorded here
+    # A session in which something was recorded here
 
     def join(self, session: int) -> Came:
-        """Add the messages that are new, and what happened with them."""
+        """Add the new messages and their events."""
         name, here = self._journal.session_names()[session], self._journal.last_event(session)
         new = self._find_new(session)
         if not new:
@@ -298,9 +298,9 @@ class _Joiner:
         return Came(name, [row.id for row in rows.values()], last.branch)
 
     def _find_new(self, session: int) -> list[Row]:
-        """Find the messages that are not here; those that are have their numbers from now on.
+        """Return the messages that are not here, and note the numbers of those that are.
 
-        One that is open there comes when it is over.
+        A message that is open there is left out until it has ended.
         """
         select = (
             "SELECT messages.number, id, time FROM messages JOIN events ON message = messages.number"
@@ -314,7 +314,7 @@ class _Joiner:
         return [row for row in unknown if row["number"] != going_on]
 
     def _choose_events(self, session: int, new: Sequence[Row]) -> list[Row]:
-        """Choose what happened in new messages, and the acts since the first of them that are not here."""
+        """Return the events of new messages, and the acts after the first of them that are not here."""
         numbers = {row["number"] for row in new}
         found: list[Row] = []
         select = "SELECT kind, time FROM events WHERE session = ? AND message IS NULL"
@@ -340,7 +340,7 @@ class _Joiner:
         self._insert(PINS, [row for row in self._rows["pins"] if row["message"] in numbers])
 
     def _add_trees(self, named: Collection[int | None]) -> None:
-        """Record some of their trees, but for those that are recorded here."""
+        """Record the `named` ones of their trees, unless they are recorded here already."""
         missing = []
         for row in self._rows["trees"]:
             known = self._find_tree(row) if row["number"] in named else None
@@ -352,7 +352,7 @@ class _Joiner:
         self._insert(TREES, missing)
 
     def _add_branches(self, session: int, new: Sequence[Row]) -> None:
-        """List the branches that end with new messages."""
+        """Add the branches whose tips are new messages."""
         tips, event = {row["number"] for row in new}, self._journal.last_number()
         used = {branch.name for branch in self._journal.branches(session)}
         messages = self._numbers["messages"]
@@ -369,7 +369,7 @@ class _Joiner:
     # There and back
 
     def _lead_to(self, name: str, here: Event | None, events: Sequence[Row]) -> None:
-        """Lead from where this machine stands to where the first of their events happened."""
+        """Add a join from the position here to the position before the first of their events."""
         before = [row for row in self._rows["events"] if row["number"] < events[0]["number"]]
         stood = self._position_after(before[-1]) if before else Position()
         tree = self._numbers["trees"].get(events[0]["before_tree"])
@@ -377,13 +377,13 @@ class _Joiner:
             self._add_join(name, stood, _tree_of(here), tree, archives=False)
 
     def _lead_back(self, name: str, session: int, here: Event) -> None:
-        """Lead from where their last event left the session back to where this machine stands."""
+        """Add a join from the position after the last of their events back to the position here."""
         last = self._journal.last_event(session)
         assert last is not None
         self._add_join(name, here.position, _tree_of(last), _tree_of(here), archives=True)
 
     def _position_after(self, row: Row) -> Position:
-        """Return where the session stood after one of their events; what is not here is not open here."""
+        """Return the position after one of their events; a message that is not here is not open."""
         theirs = decode_event(EVENTS.seal([row[column] for column in EVENTS.columns])).position
         messages = self._numbers["messages"]
         return Position(
@@ -397,7 +397,7 @@ class _Joiner:
         )
 
     def _above(self, message: int) -> int | None:
-        """Return the message before one that is going on there, and is not here."""
+        """Return the local number of the parent of a message that is open there and not here."""
         parent = next(row["parent"] for row in self._rows["messages"] if row["number"] == message)
         return None if parent is None else self._numbers["messages"][parent]
 
@@ -415,7 +415,7 @@ class _Joiner:
         self._database.change(EVENTS, writer.session.last_event.number, elsewhere=1)
 
     def _compare(self, before: int | None, after: int | None) -> list[Change]:
-        """List what is different in another recorded tree; nothing if one of them is forgotten."""
+        """List the changes from one recorded tree to another; none if either is forgotten."""
         if before is None or after is None or any(map(self._journal.is_forgotten_tree, (before, after))):
             return []
         one, other = (
@@ -426,7 +426,7 @@ class _Joiner:
 
 
 def add_barrier(journal: Journal, session: str, settings: Settings, time_ms: int) -> None:
-    """Note that a session goes on here: what was done before is not for an unrevert to reverse."""
+    """Add a join where a session is resumed here; unrevert reverses nothing before it."""
     writer = SessionWriter(journal, session, settings, time_ms)
     last = writer.session.last_event
     assert last is not None
@@ -435,5 +435,5 @@ def add_barrier(journal: Journal, session: str, settings: Settings, time_ms: int
 
 
 def _tree_of(event: Event) -> int | None:
-    """Return the record that an event left."""
+    """Return the number of the tree that an event left."""
     return event.after if event.after is not None else event.before

@@ -1,26 +1,26 @@
-"""The names of refs, for sessions and branches that may be called anything. Pure.
+"""The names of refs, for sessions and branches that may have any name. Pure.
 
     refs/heads/sessions/SESSION          the line in force, up to the head, and what acts did there since
     refs/heads/undone/SESSION            the present line up to its tip, while something on it is undone
     refs/heads/branches/SESSION/BRANCH   a branch up to its last message
-    refs/shadowtree/sessions/NAME/BY     the rows, and all that they need; named as on a remote
+    refs/shadowtree/sessions/NAME/BY     the rows, and everything they need; named as on a remote
 
-On a remote many machines meet. So `NAME` is what a session was called where it began, and `BY` is `ORIGIN`,
-where that was, or `ORIGIN-WRITER`, if another machine writes:
+A remote is shared by many machines. So `NAME` is the session's name where it began, and `BY` is `ORIGIN`, an
+id of the store and session where it began, or `ORIGIN-WRITER` if another machine writes:
 
-    refs/heads/sessions/NAME/BY          all that happened, in one line of commits
-    refs/shadowtree/sessions/NAME/BY     the rows, and all that they need
+    refs/heads/sessions/NAME/BY          everything that happened, in one line of commits
+    refs/shadowtree/sessions/NAME/BY     the rows, and everything they need
 
-A name is written so that git takes it, that no two names are the same on a disk that ignores case, and that
-it comes back exactly:
+Names are encoded so that git accepts them, that they differ even if the file system ignores case, and that
+they can be decoded exactly:
 
-    default        default               small letters, digits, `-`, `_`, `@`, and a dot between others
+    default        default               lower-case letters, digits, `-`, `_`, `@`, and dots between them
     MyApp          +my+app               a capital letter
-    fix it/é       fix%20it%2f%c3%a9     all else: each byte of UTF-8, in which lone surrogates pass
+    fix it/é       fix%20it%2f%c3%a9     anything else: each byte of its UTF-8, lone surrogates included
     a..b, c.lock   a%2e.b, c%2elock      a dot that git would refuse
 
-What does not fit into the name of a file goes on in a directory whose name ends with a bare `%`. No last part
-of a name ends so, so that nothing has to be a file and a directory.
+A name that is too long for one file continues in a directory whose name ends with a bare `%`. The last part
+of a name never ends like that, so no path has to be both a file and a directory.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ _UNDONE = "refs/heads/undone/"
 _BRANCHES = "refs/heads/branches/"
 ROWS = "refs/shadowtree/sessions/"
 TRACKED = "refs/shadowtree/remotes/"
-"""What remotes named when they were last asked, so that only what is new is sent."""
+"""The refs that keep what each remote had when last contacted, so that only new objects are sent."""
 
 _PLAIN = frozenset(string.ascii_lowercase + string.digits + "-_@.")
 _REFUSED_DOT = re.compile(r"\A\.|\.(?=\.|\Z|lock\Z)")
 _PART = re.compile(r".{1,200}(?!\.)")
-"""As much as one file name holds, with `%` and git's `.lock` after it; the next one begins with no dot."""
+"""As much as fits in a file name with `%` and git's `.lock` after it; the next part begins with no dot."""
 _WRITTEN = re.compile(r"%([0-9a-f]{2})|\+([a-z])|([-a-z0-9_@.])")
 _ID = re.compile(r"[0-9a-f]{12}")
 _NOTHING = "+"
-"""Stands for an empty name."""
+"""The encoding of an empty name."""
 
 
 def session_ref(session: str) -> str:
-    """Name the ref of the line in force."""
+    """Return the ref of the line in force."""
     return _SESSIONS + encode_name(session)
 
 
 def undone_ref(session: str) -> str:
-    """Name the ref of what is undone."""
+    """Return the ref of the undone messages."""
     return _UNDONE + encode_name(session)
 
 
 def branch_ref(session: str, branch: str, number: int) -> str:
-    """Name the ref of a branch; one with a very long name goes by its number."""
+    """Return the ref of a branch; a branch with a very long name is named by its number."""
     name = encode_name(branch)
     return f"{_BRANCHES}{encode_name(session)}/{f'%%{number}' if '/' in name else name}"
 
@@ -71,7 +71,7 @@ class Wire:
     """Its name where it began."""
     origin: str
     writer: str
-    """The machine; the same as `origin` where it began."""
+    """The machine that writes it; equal to `origin` where the session began."""
 
     @property
     def rows_ref(self) -> bytes:
@@ -84,7 +84,7 @@ class Wire:
         return f"{_SESSIONS}{self._path}".encode()
 
     def tracked_ref(self, remote: str) -> bytes:
-        """Name the ref of this store that remembers what a remote has of it."""
+        """Return the ref of this store that keeps what a remote has of it."""
         return f"{TRACKED}{encode_name(remote)}/{self._path}".encode()
 
     @property
@@ -94,7 +94,7 @@ class Wire:
 
 
 def read_rows_ref(ref: bytes) -> Wire | None:
-    """Read the ref of a session's rows on a remote; None if it is another ref."""
+    """Parse the ref of a session's rows on a remote; return None for any other ref."""
     try:
         text = ref.decode("ascii")
         path, _, by = text.removeprefix(ROWS).rpartition("/")
@@ -108,19 +108,19 @@ def read_rows_ref(ref: bytes) -> Wire | None:
 
 
 def rows_prefix(session: str | None) -> bytes:
-    """Return what the refs of the rows of a session begin with; None: of all."""
+    """Return the prefix of the refs of a session's rows, or of all sessions' rows if it is None."""
     return (ROWS if session is None else f"{ROWS}{encode_name(session)}/").encode()
 
 
 def encode_name(name: str) -> str:
-    """Write any name so that it can be a part of a ref, or several."""
+    """Encode any name as one or more parts of a ref."""
     written = "".join(map(_encode_character, name))
     parts = _PART.findall(_REFUSED_DOT.sub("%2e", written) or _NOTHING)
     return "%/".join(parts)
 
 
 def decode_name(written: str) -> str:
-    """Read a name as `encode_name` writes it; ValueError if it is none."""
+    """Decode a name that `encode_name` encoded; raise ValueError for any other text."""
     text = written.replace("%/", "") if written != _NOTHING else ""
     content = _WRITTEN.sub(_decode_match, text).encode("latin-1")
     name = content.decode("utf-8", "surrogatepass")

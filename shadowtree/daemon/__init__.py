@@ -1,4 +1,4 @@
-"""The daemon, a front end: it keeps worktrees warm and does the work of commands for them.
+"""The daemon, a front end: it keeps worktrees warm and does the work of commands.
 
-A command that finds none, or one that is not just like itself, does its work alone, and nobody notices.
+A command that finds no daemon, or one that cannot work for it, works alone, with the same result.
 """

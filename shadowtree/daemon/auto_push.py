@@ -1,7 +1,7 @@
-"""Push to a remote after each turn, when nobody wants anything: the setting `auto_push`.
+"""Push to a remote after each turn, in idle time, as the setting `auto_push` says.
 
-It is done beside everything else, through a shadow of its own, so no command and no hook waits for a server.
-What goes wrong is noted in the store, for `status` and `doctor`, and tried again after a while.
+A push runs in parallel with everything else, with a shadow of its own, so no command and no hook waits for a
+server. Failures are saved in the store, for `status` and `doctor`, and retried later.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AutoPush:
         self._is_due = True
 
     def consider(self, idle_since_s: float) -> None:
-        """Begin to push, if it is time to."""
+        """Start a push if it is time for one."""
         now = time.monotonic()
         is_busy = self._task is not None and not self._task.done()
         if self._is_due and not is_busy and now >= max(self._not_before_s, idle_since_s + self._after_s):
@@ -41,7 +41,7 @@ class AutoPush:
             self._task = asyncio.create_task(self._push())
 
     def stop(self) -> None:
-        """Push no more; what is under way ends at the next piece."""
+        """Stop pushing; a push in progress ends at its next piece."""
         if self._shadow is not None:
             self._shadow.cancel()
 
@@ -51,13 +51,13 @@ class AutoPush:
             self._is_due, self._not_before_s = True, time.monotonic() + wait_s
 
     def _push_once(self) -> float | None:
-        """Push, and give after how long to try again; None: there is nothing more to do. Blocks."""
+        """Push; return the seconds until the next try, or None if there is nothing more to do. Blocks."""
         try:
             with (
                 Shadow(self._worktree, store=self._store, allow_broad=True) as self._shadow,
                 suppress(KeyboardInterrupt),
             ):
-                # What talks to servers is loaded only if the setting is on.
+                # The modules that contact servers are loaded only if the setting is on.
                 return self._shadow.remotes.push_if_due() if self._shadow.settings.auto_push else None
         except ShadowError as error:
             LOG.info("pushing %s failed: %s", self._worktree, error)

@@ -1,8 +1,8 @@
-"""A command's end: find the daemon, greet it, let it call a method, follow the work.
+"""The command's side: find the daemon, greet it, have it call a method, follow the work.
 
-Nothing is waited for without a limit: a daemon that does not answer is as good as none. If it leaves the work
-to the command, or dies at it, a shadow of our own does it, unless it may have been done already. Nothing is
-done twice, and nothing is claimed that is not so.
+Every wait for an answer has a limit: a daemon that does not answer is treated as absent. If it leaves the
+work to the command, or dies doing it, a local shadow does it, unless it may have been done already. Nothing
+is done twice, and work that may have been done is never reported as not done.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
     Confirm = Callable[[shadowtree.Plan], bool]
 else:
-    # Part of Python itself; `signal` takes milliseconds to dress it up.
+    # Built into Python; the module `signal` takes milliseconds to wrap it.
     import _signal as signal
 
 
 class Without(Exception):
-    """The daemon leaves it to the command to do its work: nothing was begun."""
+    """Raised if the daemon leaves the work to the command; nothing was begun."""
 
 
 class Lost(Exception):
-    """The conversation broke off before the work was done, as far as anybody knows."""
+    """Raised if the conversation broke off before the work was known to be done."""
 
     def __init__(self, *, is_alive: bool, number: int | None = None, is_cancelled: bool = False) -> None:
         self.is_alive = is_alive
-        """It only fell silent, and may go on."""
+        """The daemon only fell silent, and may still be working."""
         self.number = number
-        """Of what was recorded last before the work; None: it was not begun, or need not be known."""
+        """The number of the last event before the work; None if it was not begun, or is repeatable."""
         self.is_cancelled = is_cancelled
         super().__init__("the daemon was lost")
 
 
 def identify(*paths: str) -> list[int] | None:
-    """Return device and inode of directories; None: one is not there."""
+    """Return the devices and inodes of directories; None if one of them does not exist."""
     try:
         found = [os.stat(path) for path in paths]
     except OSError:
@@ -56,7 +56,7 @@ def identify(*paths: str) -> list[int] | None:
 
 
 class Client:
-    """A conversation with the daemon, over a connection that blocks."""
+    """A conversation with the daemon, over a blocking connection."""
 
     def __init__(self, endpoint: Endpoint, connection: _socket.socket) -> None:
         self._endpoint = endpoint
@@ -65,11 +65,11 @@ class Client:
         self._is_asking = False
         """The user is being asked, and may answer with Ctrl-C."""
         self.is_understood = True
-        """The daemon is of this version, so that it can be asked for what concerns itself."""
+        """The daemon has this version, so it understands requests about itself."""
         self.session = "default"
-        """The session that a call without one was about, which is the one that recorded last."""
+        """The session that a call without one used: the one that recorded last."""
         self.recovered: list[str] = []
-        """What was interrupted and has been finished or undone on the way, a sentence each."""
+        """Interrupted operations that the daemon finished or rolled back, one sentence each."""
 
     def __enter__(self) -> Client:
         return self
@@ -82,14 +82,14 @@ class Client:
         self._connection.close()
 
     def send(self, *frame: object) -> None:
-        """Send one frame: its kind, and what belongs to it."""
+        """Send one frame: its kind and its values."""
         self._connection.sendall(wire.pack_frame(frame))
 
     def receive(self) -> tuple[Any, ...]:  # Any: plain values
         """Wait for a frame.
 
-        Raises TimeoutError if the time is up, and ConnectionError for what is no frame, or if none comes any
-        more.
+        Raises TimeoutError if none comes in time, and ConnectionError if it is malformed or the connection
+        is closed.
         """
         return wire.unpack_frame(self._read(wire.frame_size(self._read(wire.HEADER_BYTES))))
 
@@ -104,9 +104,9 @@ class Client:
         return content
 
     def greet(self) -> str | None:
-        """Ask whether the daemon is like this command; None: it is, else why it does no work for this one.
+        """Greet the daemon; return None if it works for this command, otherwise the reason why not.
 
-        Raise OSError if it does not answer.
+        Raises OSError if it does not answer.
         """
         self.send("hello", wire.PROTOCOL, shadowtree.__version__, self._endpoint.circumstances())
         kind, *rest = self.receive()
@@ -119,9 +119,9 @@ class Client:
         return None
 
     def find(self, start: str, store: str | None) -> tuple[str, str] | None:
-        """Ask which worktree a directory is in, and which store it has; None: the command has to do without.
+        """Return the worktree that a directory is in, and its store; None if the command has to work alone.
 
-        That is so if it is not served, or if these paths are other directories for this process.
+        That is so if the worktree is not served, or if its paths are other directories for this process.
         """
         self.send("find", start, store)
         kind, *rest = self.receive()
@@ -131,7 +131,7 @@ class Client:
         return (worktree, store) if identify(worktree, store) == seen else None
 
     def ask(self, *frame: object, progress: Progress | None = None) -> Any:  # Any: plain values
-        """Ask for something that concerns the daemon itself; its failure is a DaemonFailed."""
+        """Send a request about the daemon itself; raise DaemonFailed if it does not respond."""
         try:
             self.send(*frame)
             return self._follow(progress)
@@ -139,7 +139,7 @@ class Client:
             raise DaemonFailed("has stopped, or is not responding") from error
 
     def wait(self, report_burst: Callable[[shadowtree.Message], None]) -> str:
-        """Wait until the daemon lets go of what this conversation holds; return the reason."""
+        """Report bursts until the daemon stops serving what this conversation holds; return the reason."""
         self._connection.settimeout(None)
         while True:
             try:
@@ -151,7 +151,7 @@ class Client:
             report_burst(wire.decode(content))
 
     def end(self) -> None:
-        """End the daemon, of whatever version it is, and wait until it says no more."""
+        """End the daemon, whatever its version, and wait until it closes the connection."""
         self._connection.settimeout(self._endpoint.timing.silence_s)
         try:
             self.send("end")
@@ -167,11 +167,11 @@ class Client:
         method: str,
         session: str | None,
         arguments: list[object],
-        named: dict[str, Any],  # Any: what the method takes
-    ) -> Any:  # Any: what the method gives
-        """Have a method of a shadow called; raise what it raises, Without or Lost.
+        named: dict[str, Any],  # Any: arguments of the method
+    ) -> Any:  # Any: the method's result
+        """Have the daemon call a method of a shadow; raise what it raises, Without or Lost.
 
-        Without a session it is about the one that recorded last.
+        Without a session, the one that recorded last is used.
         """
         progress, confirm = named.get("progress"), named.get("confirm")
         encoded = {
@@ -185,7 +185,7 @@ class Client:
         return self._follow(progress, confirm)
 
     def _follow(self, progress: Progress | None, confirm: Confirm | None = None) -> Any:  # Any: what was sent
-        """Follow what the daemon reports of the work until it is over."""
+        """Process the daemon's reports until the work is over; return its result."""
         self._is_cancelled = False
         number = None
         self._connection.settimeout(self._endpoint.timing.silence_s)
@@ -214,7 +214,7 @@ class Client:
                     self._answer(confirm, wire.decode(rest[0]))
 
     def _answer(self, confirm: Confirm, plan: shadowtree.Plan) -> None:
-        """Ask the user to agree to a plan; Ctrl-C is neither yes nor no."""
+        """Ask the user to agree to a plan, and send the answer; Ctrl-C cancels the work instead."""
         self._is_asking = True
         try:
             is_agreed = confirm(plan)
@@ -232,15 +232,15 @@ class Client:
 
     def _cancel(self) -> None:
         self._is_cancelled = True
-        with suppress(OSError):  # `_follow` is about to notice
+        with suppress(OSError):  # `_follow` will notice
             self.send("cancel")
 
 
 @contextmanager
 def _calling_on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Turn Ctrl-C into a call, where Python's own handler is in force.
+    """Call `act` on Ctrl-C, if Python's own handler is in force.
 
-    The work is done in another process, which has to say whether it was in time to stop it.
+    The work is done in another process, which has to report whether it was stopped in time.
     """
     usual = None
     with suppress(ValueError):  # not the main thread: no signal arrives here
@@ -254,7 +254,7 @@ def _calling_on_interrupt(act: Callable[[], None]) -> Iterator[None]:
 
 
 def connect(endpoint: Endpoint) -> Client | None:
-    """Connect to the daemon; None: there is none."""
+    """Connect to the daemon; return None if there is none."""
     connection = endpoint.connect()
     return None if connection is None else Client(endpoint, connection)
 
@@ -265,9 +265,9 @@ def connect(endpoint: Endpoint) -> Client | None:
 def find_remote(
     environ: Mapping[str, str], start: str, *, store: str | None, session: str | None
 ) -> shadowtree.Shadow | None:
-    """Return the shadow of the worktree that a directory is in, if the daemon serves it and sees it as we do.
+    """Return a remote shadow of the worktree that a directory is in; None if the command has to work alone.
 
-    None: the command has to do its work alone.
+    The daemon must serve the worktree, and see the same directories as this process.
     """
     client = connect(Endpoint(environ))
     if client is None:
@@ -279,38 +279,38 @@ def find_remote(
             if found is not None:
                 return RemoteShadow(client, *found, session)  # type: ignore[return-value]  # answers like one
     except (OSError, ValueError, TypeError):
-        # Whatever it is, it is nothing to talk to.
+        # Whatever listens there, this command cannot use it.
         pass
     client.close()
     return None
 
 
 class RemoteShadow:
-    """Answers like a `Shadow`. What the daemon does not do for commands is done by one of our own."""
+    """Behaves like a `Shadow`. A local shadow does what the daemon does not do for commands."""
 
     def __init__(self, client: Client, worktree: str, store: str, session: str | None) -> None:
         self._client = client
         self._is_served = True
         self._local: shadowtree.Shadow | None = None
         self.directory = self._worktree = worktree
-        """The worktree, without what a `Path` costs."""
+        """The worktree, without the cost of a `Path`."""
         self._store = store
         self._session = session
 
     @property
     def session(self) -> str:
-        """The session that the calls were about."""
+        """The session that the calls used."""
         if self._session is not None:
             return self._session
         return self._client.session if self._local is None else self._local.session
 
     def for_last_session(self) -> RemoteShadow:
-        """Return this one: without a session it is about the one that recorded last."""
+        """Return this shadow: without a session, it uses the one that recorded last."""
         return self
 
     @property
     def recovered(self) -> list[str]:
-        """What was interrupted and has been finished or undone on the way, a sentence each."""
+        """Interrupted operations that were finished or rolled back, one sentence each."""
         return [*self._client.recovered, *(self._local.recovered if self._local is not None else [])]
 
     def __enter__(self) -> RemoteShadow:
@@ -332,8 +332,8 @@ class RemoteShadow:
 
     def _call(
         self, method: str, /, *arguments: Any, **named: Any
-    ) -> Any:  # Any: what the method takes and gives
-        """Let the daemon call a method; if it does not, call it here."""
+    ) -> Any:  # Any: arguments and result of the method
+        """Have the daemon call a method; if it does not, call it here."""
         if self._is_served:
             try:
                 return self._client.call(method, self._session, list(arguments), named)
@@ -346,9 +346,9 @@ class RemoteShadow:
         return getattr(self._open_local(), method)(*arguments, **named)
 
     def _require_undone(self, lost: Lost, method: str, *, is_repeatable: bool) -> None:
-        """Raise unless the work may be done by this process now."""
+        """Raise unless this process may do the work now."""
         if not is_repeatable and lost.number is not None:
-            # A daemon that is only silent may still go on with it.
+            # A daemon that is only silent may still be working.
             if lost.is_alive:
                 raise PerhapsDone(method, "stopped responding") from lost
             if self._open_local().last_number() != lost.number:

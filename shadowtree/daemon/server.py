@@ -1,8 +1,8 @@
 """The daemon itself: one event loop that answers commands, one conversation with each of them.
 
-Everything that is kept belongs to the loop's thread. Work on a shadow blocks, so another thread does it, one
-request at a time for each worktree. That thread reaches the loop through `Work.tell` and `Work.ask` alone; so
-a command can cancel its work at any time, or die, and is told now and then that the work goes on.
+All state belongs to the loop's thread. Work on a shadow blocks, so another thread does it, one request at a
+time for each worktree. That thread uses only `Work.tell` and `Work.ask` to reach the loop. So a command can
+cancel its work or die at any time, and is informed regularly that the work goes on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOG = logging.getLogger("shadowtree.daemon")
 
 _LOG_BYTES = 64 * 1024
 _MOST_THREADS = 64
-"""How many requests are worked on at once, those that wait for a person included."""
+"""How many requests are worked on at once, including those that wait for a person."""
 
 
 class Server:
@@ -72,7 +72,7 @@ class Server:
         self._ending = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self.end)
-        # Not `start_unix_server`: from Python 3.13 on it removes the socket's path, which is the endpoint's.
+        # Not `start_unix_server`: since Python 3.13 it removes the socket's path, which the endpoint owns.
         listener = await asyncio.start_server(self._accept, sock=self._listening.listener)
         try:
             while not self._ending.is_set():
@@ -99,7 +99,7 @@ class Server:
             del self._conversations[conversation]
 
     def refuse(self, protocol: int, version: str, circumstances: object) -> str | None:
-        """Say why a command has to work alone; None: it need not."""
+        """Return why a command has to work alone, or None if it need not."""
         if (protocol, version) != (wire.PROTOCOL, shadowtree.__version__):
             return f"is version {shadowtree.__version__}, not {version}"
         if not isinstance(circumstances, dict) or circumstances.keys() != self._circumstances.keys():
@@ -108,7 +108,7 @@ class Server:
         return f"was started in a different environment ({other[0]})" if other else None
 
     async def describe(self) -> dict[str, Any]:  # Any: plain values
-        """Return what is served."""
+        """Return a description of the daemon and of the worktrees that it serves."""
         return {
             "pid": os.getpid(),
             "version": shadowtree.__version__,
@@ -118,11 +118,11 @@ class Server:
         }
 
     def end(self) -> None:
-        """End the daemon, when what is being done is finished."""
+        """End the daemon after the work in progress is finished."""
         self._ending.set()
 
     def _end_if_useless(self) -> None:
-        """End the daemon if it is not needed, or if commands no longer find it: none could stop it then."""
+        """End the daemon if it is not needed, or if commands can no longer find it, and so not stop it."""
         now = time.monotonic()
         if self._conversations or self.worktrees.all():
             self._needed_s = now
@@ -133,7 +133,7 @@ class Server:
             self.end()
 
     async def _close(self) -> None:
-        """Let what is being done be finished, and close everything."""
+        """Wait until the work in progress is finished, and close everything."""
         for conversation in self._conversations:
             conversation.hang_up()
         tasks = [task for task in self._conversations.values() if task is not None]
@@ -143,7 +143,7 @@ class Server:
 
 
 class Conversation:
-    """One command, from its hello to its end: it may cancel its work at any time, or die."""
+    """The conversation with one command, which may cancel its work or die at any time."""
 
     def __init__(self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.timing = server.timing
@@ -153,23 +153,23 @@ class Conversation:
         self._sending = asyncio.Lock()
         self._is_welcome = False
         self._is_understood = False
-        """The command is of our version, so that it may ask for what concerns the daemon itself."""
+        """The command has our version, so it may send requests about the daemon itself."""
         self._is_hung_up = False
         self._served: Served | None = None
         self._work: Work | None = None
-        """What is being done for the command."""
+        """The work in progress for the command."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Answer until the command goes; its work has ended before the connection is closed."""
+        """Answer until the command leaves; its work ends before the connection is closed."""
         try:
             while True:
                 header = await self._reader.readexactly(wire.HEADER_BYTES)
                 await self._take(*wire.unpack_frame(await self._reader.readexactly(wire.frame_size(header))))
         except (OSError, asyncio.IncompleteReadError):
-            # The command has gone, or sends what no command sends.
+            # The command has gone, or has sent something invalid.
             pass
-        except Exception:  # a bug in one conversation ends this one alone
+        except Exception:  # a bug in one conversation ends only that one
             LOG.exception("internal error")
         finally:
             if self._work is not None and not self._is_hung_up:
@@ -179,18 +179,18 @@ class Conversation:
             self._writer.close()
 
     def hang_up(self) -> None:
-        """Listen no more; what is being done is finished, unless it waits for a person."""
+        """Stop listening; work in progress is finished, unless it waits for a person."""
         self._is_hung_up = True
         if self._work is not None and self._work.is_asking:
             self._work.cancel()
         self._reader.feed_eof()
 
     def tell(self, kind: str, content: object) -> None:
-        """Send a frame that no answer waits for."""
+        """Send a frame in the background."""
         self._start(self._send_if_there(kind, content))
 
     async def send(self, *frame: object) -> None:
-        """Send a frame; OSError if the command is gone."""
+        """Send a frame; raise OSError if the command has gone."""
         async with self._sending:
             self._writer.write(wire.pack_frame(frame))
             await asyncio.wait_for(self._writer.drain(), self.timing.sending_s)
@@ -251,17 +251,17 @@ class Conversation:
             await self.send("found", served.worktree, served.store, served.seen)
 
     async def _do(self, work: Work, kind: str, *rest: Any) -> None:  # Any: plain values
-        """Do some work, say now and then that it goes on, and send what came of it."""
+        """Do some work, report regularly that it goes on, and send the result."""
         doing = asyncio.create_task(self._try(work, kind, *rest))
         while not (await asyncio.wait({doing}, timeout=self.timing.beat_s))[0]:
             if not work.is_asking:
                 await self._send_if_there("working")
-        # Before the answer, because the command may send the next request right after it.
+        # Clear this before answering: the command may send its next request right after the answer.
         self._work = None
         await self._send_if_there(*doing.result())
 
     async def _try(self, work: Work, kind: str, *rest: Any) -> tuple[object, ...]:  # Any: plain values
-        """Do some work, and give the frame that says what came of it."""
+        """Do some work, and return the frame with its result or error."""
         try:
             return "result", await (self.call if kind == "call" else self._serve)(work, *rest)
         except Gone as error:
@@ -270,7 +270,7 @@ class Conversation:
             return "error", wire.encode_error(KeyboardInterrupt())
         except (ShadowError, OSError) as error:
             return "error", wire.encode_error(error)
-        except Exception as error:  # a bug is the command's to tell
+        except Exception as error:  # the command reports the bug
             LOG.exception("internal error")
             return "error", wire.encode_error(error)
 
@@ -285,7 +285,7 @@ class Conversation:
         session: str | None,
         *how: Any,  # Any: plain values
     ) -> object:
-        """Call a method when the shadow is free; raise Gone if the command should do it by itself."""
+        """Call a method when the shadow is free; raise Gone if the command should do it itself."""
         served = self._served
         if served is None:
             raise Gone("no worktree was asked for")
@@ -311,24 +311,24 @@ class Conversation:
 
 
 class Work:
-    """Something that is done for a command: it can report, ask, and be cancelled."""
+    """Work that is done for a command: it can report, ask, and be cancelled."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
         self._loop = asyncio.get_running_loop()
         self._next_progress_s = time.monotonic() + conversation.timing.first_progress_s
         self.answers: SimpleQueue[bool | None] = SimpleQueue()
-        """What the person says who was asked; None: it is cancelled."""
+        """The answers of the person; None: the work is cancelled."""
         self.is_cancelled = False
         self.is_asking = False
         """It waits for a person."""
         self.waiting: asyncio.Task[object] | None = None
-        """Waits for those who have the shadow, and can be cancelled at once."""
+        """The task that waits for the shadow to be free, and can be cancelled at once."""
         self.shadow: Shadow | None = None
-        """Whose method is called."""
+        """The shadow whose method is called."""
 
     def cancel(self) -> None:
-        """Let it stop where that does no harm."""
+        """Stop the work at the next point where that does no harm."""
         self.is_cancelled = True
         self.answers.put(None)
         if self.waiting is not None:
@@ -336,7 +336,7 @@ class Work:
         if self.shadow is not None:
             self.shadow.cancel()
 
-    # In another thread, where a command that goes away is what Ctrl-C is elsewhere
+    # In another thread, where a command that goes away has the effect of Ctrl-C
 
     def call(
         self,
@@ -346,7 +346,7 @@ class Work:
         named: dict[str, Any],  # Any: plain values
         wishes: list[bool],
     ) -> object:
-        """Call a method of a shadow, and give what came of it, as plain values."""
+        """Call a method of a shadow, and return its result as plain values."""
         if method not in wire.METHODS:
             raise DaemonFailed(f"has no method {method!r}")
         arguments, named = wire.decode(arguments), {name: wire.decode(value) for name, value in named.items()}
@@ -356,13 +356,13 @@ class Work:
             named["progress"] = self.tell_progress
         if has_confirm:
             named["confirm"] = self.ask
-        # From here on `cancel` reaches the shadow; what came before that is seen now.
+        # From here on, `cancel` reaches the shadow; an earlier one is noticed now.
         self._check()
         known = len(shadow.recovered)
         try:
             number = None if is_repeatable else shadow.last_number()
             recovered = shadow.recovered[known:]
-            # A command that has gone hears it no more, and then nothing is begun: it may be doing it itself.
+            # This raises if the command has gone, so nothing is begun that it may be doing itself.
             self.tell("number", number)
             result = getattr(shadow, method)(*arguments, **named)
         finally:
@@ -370,26 +370,26 @@ class Work:
             if told:
                 self.tell("recovered", told)
         if isinstance(result, Outcome) and recovered:
-            # What was recovered right before the act; what comes later is in it already.
+            # Add what was recovered right before the act; its notes have what was recovered later.
             result = replace(result, notes=[*result.notes, *recovered])
         return wire.encode(result)
 
     def tell(self, *frame: object) -> None:
-        """Send the command something; if it has gone, nobody wants the work any more."""
+        """Send the command a frame; if it has gone, raise KeyboardInterrupt, which stops its work."""
         try:
             asyncio.run_coroutine_threadsafe(self._conversation.send(*frame), self._loop).result()
         except OSError as error:
             raise KeyboardInterrupt from error
 
     def tell_progress(self, done: int, total: int) -> None:
-        """Send how far it is, now and then."""
+        """Report progress, but not too often; raise KeyboardInterrupt if the work is cancelled."""
         self._check()
         if time.monotonic() >= self._next_progress_s:
             self._next_progress_s = time.monotonic() + self._conversation.timing.progress_s
             self.tell("progress", done, total)
 
     def ask(self, plan: Plan) -> bool:
-        """Let a person agree to a plan, or not."""
+        """Ask the person to agree to a plan; raise KeyboardInterrupt if the work is cancelled."""
         self.is_asking = True
         try:
             self.tell("confirm", wire.encode(plan))
@@ -401,13 +401,13 @@ class Work:
         return is_agreed
 
     def _check(self) -> None:
-        """Raise KeyboardInterrupt if it is cancelled."""
+        """Raise KeyboardInterrupt if the work is cancelled."""
         if self.is_cancelled:
             raise KeyboardInterrupt
 
 
 def log_to(path: str) -> None:
-    """Let the daemon's log go to a small file: nobody sees it work, so somebody may want to know later."""
+    """Write the daemon's log to a small file: it works unseen, so the log may be needed later."""
     handler = _PrivateFile(path, maxBytes=_LOG_BYTES, backupCount=1)
     formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
     formatter.converter = time.gmtime
@@ -418,7 +418,7 @@ def log_to(path: str) -> None:
 
 
 class _PrivateFile(RotatingFileHandler):
-    """A log that others cannot read. One that cannot be written is no reason to fail."""
+    """A log file that other users cannot read. Failures to write it are ignored."""
 
     def _open(self) -> TextIOWrapper:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -426,4 +426,4 @@ class _PrivateFile(RotatingFileHandler):
         return open(fd, "a", encoding="ascii", errors="backslashreplace")
 
     def handleError(self, record: logging.LogRecord) -> None:  # logging's name
-        """Go on without it."""
+        """Ignore the failure."""

@@ -1,4 +1,4 @@
-"""What the daemon and a command send each other: frames of plain values, each with its length before it.
+"""The protocol between commands and the daemon: frames of plain values, each preceded by its length.
 
     command                        daemon
     hello PROTOCOL VERSION HOW   ▶
@@ -10,13 +10,13 @@
     answer, cancel               ▶
                                  ◀ result, error      or: without WHY
 
-A command that is `other` in its circumstances alone may still ask for `status` and `stop`, which concern the
-daemon itself. `hello`, `other` and `end` never change, so that any version can end a daemon of any other.
+A command of the same version whose circumstances differ may still send `status` and `stop`, which concern the
+daemon itself. `hello`, `other` and `end` never change, so a command of any version can end any daemon.
 
-A frame is a tuple, written by `marshal` in the form that every Python of today reads: to import `json` would
-cost a command half as much as Python's own start. Reading it is safe from one's own user alone, and both
-sides check that first. A frozen value is a pair: its class, and its fields in order. An error is its class,
-its sentence and the values that it carries, so that nobody can tell in which process it was raised.
+A frame is a tuple, written by `marshal` in a format that every current Python reads: importing `json` would
+cost a command half as much as starting Python. Reading it is safe only if it comes from the same user, which
+both sides check first. A frozen value is a pair of its class and its fields in order. An error is its class,
+its text and its attributes, so that it looks the same wherever it was raised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PROTOCOL = 2
-"""Grows with every change of a frame. Only equals talk, and only if their versions are equal too."""
+"""Incremented whenever a frame changes. Both sides need the same protocol and the same version."""
 
 READING = frozenset(
     {
@@ -50,23 +50,23 @@ READING = frozenset(
 AGAIN = frozenset({"begin", "begin_step", "end", "end_step", "record_turn", "take_snapshot"})
 """Methods that record, and may be called again with the same arguments if the answer was lost."""
 ONCE = frozenset({"redo", "restore", "revert", "snapshot", "switch", "undo", "unrevert"})
-"""Methods of which a second call is another one."""
+"""Methods that would do something else if they were called again."""
 METHODS = READING | AGAIN | ONCE
-"""All that the daemon does for commands."""
+"""All methods that the daemon calls for commands."""
 
 HEADER_BYTES = 4
 _FORM = 2
-"""Of `marshal`: numbers, texts, lists, tuples and dictionaries have not changed since."""
+"""The format of `marshal`: numbers, texts, lists, tuples and dictionaries have not changed since."""
 _MOST_BYTES = 1 << 30
-"""A frame that claims to be longer is none."""
+"""The longest frame that is accepted."""
 _TUPLE = ""
-"""Stands for the class of what is a tuple itself."""
+"""Stands for the class of a plain tuple."""
 
 
 def may_repeat(method: str, arguments: Sequence[object], named: Mapping[str, object]) -> bool:
     """Return whether a call may be made again if its answer was lost."""
     if method in ("begin", "end"):
-        # Without an id, `begin` makes another one, and `end` means the open message, which would be another.
+        # Without an id, a second `begin` makes another message, and a second `end` may end another one.
         return bool(arguments) and arguments[0] is not None
     return method not in ONCE or bool(named.get("dry_run"))
 
@@ -75,13 +75,13 @@ def may_repeat(method: str, arguments: Sequence[object], named: Mapping[str, obj
 
 
 def pack_frame(frame: tuple[Any, ...]) -> bytes:  # Any: plain values
-    """Write a frame with its length before it."""
+    """Return a frame as bytes, preceded by its length."""
     body = marshal.dumps(frame, _FORM)
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 def frame_size(header: bytes | bytearray) -> int:
-    """Read the length that stands before a frame; ConnectionError if there can be no such frame."""
+    """Read the length before a frame; raise ConnectionError if it is too large."""
     size = int.from_bytes(header, "big")
     if size > _MOST_BYTES:
         raise ConnectionError("that is no frame")
@@ -89,7 +89,7 @@ def frame_size(header: bytes | bytearray) -> int:
 
 
 def unpack_frame(body: bytes | bytearray) -> tuple[Any, ...]:  # Any: plain values
-    """Read a frame; ConnectionError if it is none."""
+    """Read a frame; raise ConnectionError if it is malformed."""
     try:
         frame = marshal.loads(body)
     except (EOFError, ValueError, TypeError) as error:
@@ -117,7 +117,7 @@ def encode(value: object) -> Any:  # Any: plain values
 
 
 def decode(plain: Any) -> Any:  # Any: plain values, and what was sent
-    """Turn plain values into what was sent."""
+    """Turn plain values back into the value that was sent."""
     if isinstance(plain, list):
         return [decode(each) for each in plain]
     if not isinstance(plain, tuple):
@@ -128,7 +128,7 @@ def decode(plain: Any) -> Any:  # Any: plain values, and what was sent
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:  # Any: plain values
-    """Turn an error into plain values; one that is not ours keeps its name and its sentence."""
+    """Turn an error into plain values; one that is not ours keeps only its name and text."""
     from shadowtree.base.errors import ShadowError
 
     if isinstance(error, ShadowError | KeyboardInterrupt):
@@ -136,14 +136,14 @@ def encode_error(error: BaseException) -> dict[str, Any]:  # Any: plain values
         carried = {key: encode(value) for key, value in vars(error).items()}
         return {"class": name, "text": str(error), "values": carried}
     if isinstance(error, OSError):
-        # A descriptor may stand for the name.
+        # The file name may be a descriptor.
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None
         return {"class": "OSError", "values": [error.errno, error.strerror, path]}
     return {"class": "", "text": f"{type(error).__name__}: {error}"}
 
 
 def decode_error(plain: dict[str, Any]) -> BaseException:  # Any: plain values
-    """Turn plain values into the error that was raised."""
+    """Turn plain values back into the error that was raised."""
     name = plain["class"]
     if name == "OSError":
         return OSError(*plain["values"])
@@ -154,7 +154,7 @@ def decode_error(plain: dict[str, Any]) -> BaseException:  # Any: plain values
     kind = _find_class(name)
     error: BaseException = kind.__new__(kind)
     error.args = (plain["text"],) if plain["text"] else ()
-    # Notes are among them.
+    # These include notes.
     vars(error).update({key: decode(value) for key, value in plain["values"].items()})
     return error
 

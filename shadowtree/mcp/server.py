@@ -52,7 +52,7 @@ def run_server(open_shadow: Opener, *, allows_undo: bool) -> None:
 
 
 def _answering(function: Callable[..., Json]) -> Callable[..., Json]:
-    """Return a tool whose errors are one line for the model, and whose texts can be sent."""
+    """Wrap a tool so that its errors are one line for the model, and its texts are valid UTF-8."""
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Json:  # Any: of the tool's own types
@@ -69,7 +69,7 @@ def _answering(function: Callable[..., Json]) -> Callable[..., Json]:
 
 
 def _make_sendable(value: Any) -> Any:  # Any: JSON
-    """Replace what is no UTF-8, as in names of files."""
+    """Replace bytes that are not UTF-8, as in names of files."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(value, dict):

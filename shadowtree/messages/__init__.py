@@ -1,4 +1,4 @@
-"""Recording messages and steps, and who changed a path.
+"""Record messages and steps, read them, and find who changed a path.
 
-Decides nothing about files.
+Changes no file of a worktree.
 """

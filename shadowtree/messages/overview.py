@@ -1,4 +1,4 @@
-"""Read a session at a glance: rows of its messages, and where it stands by turns."""
+"""Read a session at a glance: rows of its messages, and where it stands, counted in turns."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from shadowtree.timeline.schema import MessageRow
 
 _TEXT_OF_ROW = 300
-"""How many characters of a text a row has."""
+"""How many characters of a message's text a row holds."""
 
 
 def read_timeline(
     opened: OpenStore, site: Site, session_name: str, last: int | None, before: int | None
 ) -> Timeline:
-    """List the messages of a session as rows: the `last` ones, of those with a number below `before`."""
+    """List messages of a session as rows: the `last` ones, among those numbered below `before`."""
     check_count(last, "the number of messages")
     session = Session(opened.journal, session_name)
     rows: list[MessageRow] = []
@@ -55,7 +55,7 @@ def read_timeline(
 
 
 def _read_rows(session: Session, rows: Sequence[MessageRow]) -> list[TimelineRow]:
-    """Make short values of some messages of a session, fast enough for ten thousand."""
+    """Make rows of some messages of a session, fast enough for ten thousand."""
     if not rows:
         return []
     session.keep(rows)
@@ -95,15 +95,15 @@ def _read_rows(session: Session, rows: Sequence[MessageRow]) -> list[TimelineRow
 
 
 class _Glances:
-    """What happened to the messages of a session from one on, as a list on a screen shows it.
+    """What a list on a screen shows of the messages of a session, from `first` on.
 
-    Read straight from the columns: nothing is written into a worktree because of it, so the rows need not be
-    compared with their seals, which takes most of the time that reading takes.
+    The columns are read directly: nothing is written into a worktree because of them, so the rows need not be
+    compared with their seals, which takes most of the time of reading them.
     """
 
     def __init__(self, journal: Journal, session: int, first: int) -> None:
         self.times_ms: dict[int, int] = {}
-        """By message; so are the others."""
+        """By message, like the other figures."""
         self.files: dict[int, int] = {}
         self.steps: dict[int, int] = {}
         self.unprotected: dict[int, int] = {}
@@ -120,7 +120,7 @@ class _Glances:
         )
 
     def marks_of(self, message: int) -> list[str]:
-        """Name what is special about a message."""
+        """Return the marks of a message."""
         return list(self._marks.get(message, ()))
 
     def _read_events(self, journal: Journal, session: int, first: int) -> None:
@@ -156,7 +156,7 @@ class _Glances:
 
 
 def read_state(opened: OpenStore, site: Site, session_name: str) -> SessionState:
-    """Say where a session stands, counted in turns, and what its branches hold."""
+    """Return where a session stands, counted in turns, and its branches."""
     session = Session(opened.journal, session_name)
     position = session.position
     newest = next(in_force(position, session.find), None)

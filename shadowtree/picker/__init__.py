@@ -1,5 +1,5 @@
 """`shadowtree rewind`: choose a message on a full screen, see what would happen, and go back.
 
-`model` decides what each key does, `draw` what the screen shows; both are pure. `terminal` is the only module
-that knows curses, `actions` the only one that calls a shadow.
+`keys` decides what each key does, `model` keeps the state, and `draw` makes the screen; all three are pure.
+`terminal` is the only module that uses curses. `actions` plans and carries out acts, and `live` reads news.
 """

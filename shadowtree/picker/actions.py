@@ -1,4 +1,4 @@
-"""What the picker asks a shadow for: messages, plans, acts. Errors become a line on the screen."""
+"""The picker's calls to a shadow: messages, plans, acts. Errors become a line on the screen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from shadowtree.shadow import Shadow
 
 Complete = Callable[[str | None], str | None]
-"""Adds to a command what it needs where the user types."""
+"""Adds the options that a command needs where the user types it."""
 FIRST = 200
 """How many messages are read before the first screen; the others follow."""
 _COUNTED_FILES = 200
@@ -43,7 +43,7 @@ _OUTDATED = "Something changed meanwhile. This is what would happen now; nothing
 
 
 class Actions:
-    """Carries out what the model asks for, and keeps what was done to tell it in the end."""
+    """Carries out requests, and remembers what was done, to report it at the end."""
 
     def __init__(self, shadow: Shadow, complete: Complete = lambda back: back) -> None:
         self._shadow = shadow
@@ -51,9 +51,9 @@ class Actions:
         self.done: list[str] = []
         """What was done, one line each."""
         self.back: str | None = None
-        """The command that reverses the last of it."""
+        """The command that reverses the last act."""
         self.counts: dict[str, tuple[int, int] | None] = {}
-        """How many lines messages added and removed, as far as they are counted."""
+        """How many lines messages added and removed, by id; None: not counted."""
 
     def read_first(self, state: State) -> State:
         """Read the newest messages."""
@@ -61,7 +61,7 @@ class Actions:
         return model.load(state, messages, has_all=len(messages) < FIRST)
 
     def serve(self, state: State, request: Request) -> State:
-        """Do what was asked for; what goes wrong is shown in one line."""
+        """Carry out a request; show an error in one line."""
         try:
             return self._serve(state, request)
         except PlanOutdated as outdated:
@@ -75,7 +75,7 @@ class Actions:
             return model.tell(state, told, is_error=True)
 
     def count_lines(self, state: State) -> bool:
-        """Count the lines of one message in sight that are not counted yet; return False if there is none."""
+        """Count the lines of one visible message that has no count yet; return False if there is none."""
         for row in state.rows[state.top : state.top + state.height]:
             message = row.message
             if message is not None and message.state != "open" and message.id not in self.counts:
@@ -98,7 +98,7 @@ class Actions:
             outcome = self._run(request.act, request.choices, dry_run=True)
             can_merge = any("merge" in conflict.choices for conflict in outcome.conflicts)
             if can_merge and len(outcome.files) <= _COUNTED_FILES:
-                # With a diff it also says which of them can really be merged.
+                # With a diff, the plan also shows which files can really be merged.
                 outcome = self._run(request.act, request.choices, dry_run=True, diff=True)
             return self._show_plan(state, request.act, outcome, request.choices)
         if isinstance(request, Carry):
@@ -142,12 +142,12 @@ class Actions:
         return TextPage("Changes since the last message", tuple(lines))
 
     def _show_edit(self, state: State, request: PreviewDiff) -> TextPage:
-        """Show what was edited in a file in conflict: what would be lost if it was overwritten."""
+        """Show the edits in a file in conflict, which would be lost if it were overwritten."""
         path = request.path
         diffs = self._shadow.diff(_find_last(state), paths=[path])
         title = f"Your edit of {escape(path)}"
         if not diffs:
-            # It is older than the last message.
+            # The edit is older than the last message.
             planned = self._run(request.act, {**request.choices, path: "overwrite"}, dry_run=True, diff=True)
             diffs = [each for each in planned.diff if each.path == path]
             title = f"What overwriting {escape(path)} would change"
@@ -167,7 +167,7 @@ class Actions:
         return model.open_page(state, show_plan(act, outcome, numbers, choices, last))
 
     def _carry(self, state: State, request: Carry) -> State:
-        """Do what was shown; then the list is as it is now, and the cursor on now."""
+        """Carry out the plan that was shown; then reload the list, and put the cursor on now."""
         outcome = self._run(request.act, request.choices, expect=request.plan)
         outcome = replace(outcome, back=self._complete(outcome.back))
         numbers = number_messages(state.messages)
@@ -177,7 +177,7 @@ class Actions:
         page, command = state.page, outcome.back or ""
         key = "" if request.act.kind == "unrevert" else "press z, or "
         way_back = f"To get back: {key}run" if command else ""
-        with suppress(ShadowError):  # It is done, and has to be told; the list follows with the news.
+        with suppress(ShadowError):  # The act is done and must be reported; the news update the list.
             messages = self._shadow.messages(last=None if state.has_all else FIRST)
             state = model.load(state, messages, has_all=state.has_all)
         state = replace(model.go_to_now(model.close_pages(state)), outside=None)

@@ -1,6 +1,6 @@
-"""The keys of the picker: what each key makes of the state, and what it asks for. Nothing else happens.
+"""The keys of the picker: a state and a key in, the new state and perhaps a request out. Pure.
 
-A page has keys of its own, in `pages`; `terminal` knows how they come from the keyboard.
+A page has keys of its own, in `pages`; `terminal` reads them from the keyboard.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shadowtree.picker.texts import HELP, describe_steps
 
 
 def press(state: State, key: str) -> tuple[State, Request | None]:
-    """Return the state after a key, and what the key asks for."""
+    """Return the state after a key, and the request that the key makes, if any."""
     if key == "hangup":
         return state, Quit()
     if state.is_too_small:
@@ -47,7 +47,7 @@ def _press_page(state: State, page: Page, key: str) -> tuple[State, Request | No
 
 
 def _page_height(state: State, page: Page) -> int:
-    """Count the lines of a page that scroll."""
+    """Return how many lines of a page scroll."""
     if isinstance(page, PlanPage):
         return max(1, state.height - header_lines(page, state))
     return state.height
@@ -110,7 +110,7 @@ _KEYS: dict[str, Callable[[State], tuple[State, Request | None]]] = {
 
 
 def _type(state: State, key: str) -> tuple[State, Request | None]:
-    """Take a key into the filter."""
+    """Handle a key while the filter is being typed."""
     if key == "enter":
         return replace(state, is_typing=False), None
     if key == "escape":
@@ -120,13 +120,13 @@ def _type(state: State, key: str) -> tuple[State, Request | None]:
     if key in ("up", "down", "page_up", "page_down"):
         return press(replace(state, is_typing=False), key)
     if len(key) == 1 and key.isprintable():
-        # A longer filter finds nothing that the shorter one did not find.
+        # A longer filter finds only rows that the shorter one found.
         return _find_match(choose_rows(state, state.query + key, state.rows)), None
     return state, None
 
 
 def _find_match(state: State) -> State:
-    """Put the cursor on the first message that the filter found, unless it is on another one."""
+    """Put the cursor on the first message that the filter found, unless it is already on one."""
     if not state.query or state.row.message is not None:
         return state
     return go_to(state, next((place for place, row in enumerate(state.rows) if row.message), state.at))

@@ -1,7 +1,7 @@
-"""What happens while the picker is open, read by a thread of its own, so that no key has to wait.
+"""Follow what happens while the picker is open, in a thread of its own, so that no key has to wait.
 
-The thread has its own way into the store. It reads all messages and what changed outside them: once at the
-start, and again whenever any process records or undoes something.
+The thread has a `Shadow` of its own. It reads all messages and what changed outside them: once at the start,
+and again whenever any process records or undoes something.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Live:
         self.close()
 
     def ask(self) -> None:
-        """Read again."""
+        """Have the thread read again."""
         self._wanted.set()
 
     def take_news(self) -> News | None:
-        """Return what was read since the last call."""
+        """Return what was read since the last call, if anything."""
         return self._news.pop() if self._news else None
 
     def close(self) -> None:
-        """End it; a scan of a large worktree that is under way is not waited for."""
+        """Stop the thread, without waiting for a scan that is under way."""
         self._is_closed = True
         self._wanted.set()
         self._subscription.close()
@@ -72,5 +72,5 @@ class Live:
                 self._news.append(News(messages, None))
                 self._news.append(News(messages, len(self._shadow.status().outside)))
             except ShadowError:
-                # Locked, forgotten or gone meanwhile: what is shown stays, and what is asked for is told.
+                # Locked, forgotten or gone meanwhile: the screen stays, and the next request reports it.
                 continue

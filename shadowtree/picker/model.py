@@ -15,7 +15,7 @@ FRAME_LINES = 3
 _LEAST_LINES = 8
 _LEAST_COLUMNS = 40
 _LEAST_FILES = 3
-"""How many lines are left to the files of a plan on a small screen."""
+"""How many lines a small screen leaves for the files of a plan."""
 
 
 @frozen
@@ -30,9 +30,9 @@ class State:
     """Whether these are all messages of the session."""
     every_row: tuple[Row, ...] = (NOW,)
     rows: tuple[Row, ...] = (NOW,)
-    """Those that the filter leaves."""
+    """The rows that match the filter."""
     wants_end: bool = False
-    """Whether the cursor goes to the last row as soon as there are all of them."""
+    """Whether the cursor goes to the last row as soon as all are read."""
     at: int = 0
     """The row under the cursor."""
     top: int = 0
@@ -43,7 +43,7 @@ class State:
     is_typing: bool = False
     """Whether keys go to the filter."""
     pages: tuple[Page, ...] = ()
-    """What lies over the list; the last one is visible."""
+    """The pages over the list; the last one is visible."""
     note: str = ""
     """One line on what happened."""
     command: str = ""
@@ -64,7 +64,7 @@ class State:
 
     @property
     def is_too_small(self) -> bool:
-        """Whether nothing can be shown well enough to choose and confirm it."""
+        """Whether the screen is too small to choose and confirm anything."""
         return self.lines < _LEAST_LINES or self.columns < _LEAST_COLUMNS
 
     @property
@@ -74,12 +74,12 @@ class State:
 
 
 def start(session: str, worktree: str) -> State:
-    """Begin with the cursor on now."""
+    """Return the first state, with the cursor on now."""
     return State(session, worktree)
 
 
 def load(state: State, messages: Sequence[Message], *, has_all: bool) -> State:
-    """Take over messages as they are now; the cursor stays on its message."""
+    """Replace the messages by the current ones; the cursor stays on its message."""
     rows = make_rows(messages)
     state = replace(state, messages=tuple(messages), has_all=has_all, every_row=rows)
     state = choose_rows(state, state.query)
@@ -89,7 +89,7 @@ def load(state: State, messages: Sequence[Message], *, has_all: bool) -> State:
 
 
 def resize(state: State, lines: int, columns: int) -> State:
-    """Take over another size of the terminal."""
+    """Adapt to a new size of the terminal."""
     return go_to(replace(state, lines=lines, columns=columns), state.at)
 
 
@@ -99,7 +99,7 @@ def tell(state: State, note: str, *, command: str = "", is_error: bool = False) 
 
 
 def open_page(state: State, page: Page) -> State:
-    """Put a page on top; the preview of an act takes the place of the last one."""
+    """Put a page on top; the preview of an act replaces another preview."""
     below = (
         state.pages[:-1] if isinstance(page, PlanPage) and isinstance(state.page, PlanPage) else state.pages
     )
@@ -123,7 +123,7 @@ def header_lines(page: PlanPage, state: State) -> int:
 
 
 def choose_rows(state: State, query: str, among: Sequence[Row] | None = None) -> State:
-    """Filter the rows. The cursor stays on its message; if that is gone, on what was next below it."""
+    """Filter the rows; the cursor stays on its message, or moves to the next row below that is left."""
     every = state.every_row if among is None else among
     rows = filter_rows(every, query) if query.strip() else tuple(every)
     places = {row.id: place for place, row in enumerate(rows)}

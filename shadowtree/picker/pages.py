@@ -1,4 +1,4 @@
-"""What lies over the list of messages: a text, the preview of an act, the branches. Each knows its keys."""
+"""The pages over the list of messages: a text, the preview of an act, the branches; each with its keys."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TextPage:
 
 @frozen
 class PlanPage:
-    """What an act would do to each file; it asks for a yes."""
+    """What an act would do to each file, for the user to confirm."""
 
     act: Act
     outcome: Outcome
@@ -62,7 +62,7 @@ class PlanPage:
     warning: str = ""
 
     def press(self, key: str, height: int) -> tuple[PlanPage, Request | None]:
-        """Move, choose what happens to a file in conflict, or say yes."""
+        """Move, choose what happens to a file in conflict, or confirm."""
         if not (key == "k" and self.has_conflicts):
             key = scrolling.LETTERS.get(key, key)
         if key in scrolling.MOVES:
@@ -97,7 +97,7 @@ class PlanPage:
         return _wrap([headline, f"{goal} {effect[:1].upper()}{effect[1:]}.".strip()], width)
 
     def make_header(self, width: int) -> list[str]:
-        """Return the summary, and what else is to be known."""
+        """Return the summary and the remarks."""
         return self.make_summary(width) + _wrap(previews.list_remarks(self.outcome, self.numbers), width)
 
     def _move(self, key: str, height: int) -> PlanPage:
@@ -107,7 +107,7 @@ class PlanPage:
         return replace(self, at=at, top=top, warning="")
 
     def _choose(self, how: OnConflict, *, is_for_all: bool) -> tuple[PlanPage, Request | None]:
-        """Ask for the plan with another choice for the file under the cursor, or for all that have it."""
+        """Request the plan with another choice for the file under the cursor, or for all that allow it."""
         chosen = self.entries if is_for_all else self.entries[self.at : self.at + 1]
         paths = [entry.path for entry in chosen if how in entry.choices]
         if paths:
@@ -123,7 +123,7 @@ def _wrap(sentences: Sequence[str], width: int) -> list[str]:
 def show_plan(
     act: Act, outcome: Outcome, numbers: Numbers, choices: Choices, last: PlanPage | None = None
 ) -> PlanPage:
-    """Make the page of a plan; if it takes the place of the `last` one, the cursor stays on its file."""
+    """Make the page of a plan; if it replaces the `last` one, the cursor stays on its file."""
     known = {**(last.known if last else {}), **{each.path: each for each in outcome.conflicts}}
     entries = previews.list_entries(outcome, choices, known, numbers)
     path = last.entries[last.at].path if last and last.entries else None
@@ -173,7 +173,7 @@ class BranchPage:
         return replace(self, at=at, top=top)
 
     def _find_branch(self, step: int) -> int:
-        """Find the next row that is a branch, before the cursor or after it; the cursor, if there is none."""
+        """Return the nearest row of a branch before or after the cursor; the cursor, if there is none."""
         places = [place for place, row in enumerate(self.rows) if row.message is None]
         there = [place for place in places if (place - self.at) * step > 0]
         return self.at if not there else there[0] if step > 0 else there[-1]
@@ -182,7 +182,7 @@ class BranchPage:
 def list_branches(
     branches: Sequence[Branch], messages: Sequence[Message], fork: Message | None
 ) -> BranchPage | None:
-    """Make the page of the branches that fork after a message; None: all. No page if there are none."""
+    """Make the page of the branches that fork after a message, or of all; None if there are none."""
     listed = [branch for branch in branches if branch.messages]
     found = [branch for branch in listed if fork is None or branch.fork == fork.id]
     by_id = {message.id: message for message in messages}
@@ -198,7 +198,7 @@ def list_branches(
 
 
 def render_hunks(conflicts: Sequence[ConflictingPath], numbers: Numbers) -> Iterator[Line]:
-    """Show where texts collide: what each side has there."""
+    """Show where texts collide, with the lines of each side."""
     for conflict in conflicts:
         reason = previews.name_messages(conflict.reason, numbers)
         yield ((f"{escape(conflict.path)}: {escape(reason)}", "yellow"),)

@@ -50,14 +50,14 @@ def _read_rows(shadow: Shadow) -> tuple[Row, ...]:
     while True:
         messages = shadow.messages(last=asked)
         rows = make_rows(messages)
-        # Now is one of them, and archived messages are none.
+        # Now is a row too, and archived messages have none.
         if len(rows) > _LISTED + 1 or len(messages) < asked:
             return rows
         asked *= 4
 
 
 def list_entries(shadow: Shadow) -> list[dict[str, Any]]:  # Any: JSON
-    """Return all messages of the present line, newest first: entries of `log`, and what the picker adds."""
+    """Return all messages of the present line, newest first: entries of `log` with the picker's additions."""
     return [
         row.message.to_dict()
         | {"agent": row.agent or None, "edited_before": row.is_edited, "branches": row.lines_on}

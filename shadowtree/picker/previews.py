@@ -103,7 +103,7 @@ def _path_of(entry: Entry) -> str:
 
 
 def describe_act(act: Act, outcome: Outcome, numbers: Numbers) -> str:
-    """Say what an act would do, or did, with messages."""
+    """Describe what an act would do, or did, to messages."""
     is_plan = outcome.dry_run
     redone = outcome.redone
     undone = outcome.messages[: len(outcome.messages) - len(redone)]
@@ -135,7 +135,7 @@ def describe_effect(outcome: Outcome) -> str:
 
 
 def describe_goal(act: Act, numbers: Numbers) -> str:
-    """Say how files will be."""
+    """Describe the files after an act."""
     name = f"#{numbers[act.target]}" if act.target in numbers else ""
     return {
         "back": f"Files go back to before {name}.",
@@ -145,7 +145,7 @@ def describe_goal(act: Act, numbers: Numbers) -> str:
 
 
 def list_remarks(outcome: Outcome, numbers: Numbers) -> list[str]:
-    """Return what else is to be known."""
+    """Return the notes of an outcome, and the files with conflict markers."""
     notes = [name_messages(note, numbers) for note in outcome.notes]
     remarks = [escape(note[:1].upper() + note[1:]) for note in notes]
     if outcome.marked:
@@ -155,7 +155,7 @@ def list_remarks(outcome: Outcome, numbers: Numbers) -> list[str]:
 
 
 def name_messages(sentence: str, numbers: Numbers) -> str:
-    """Name messages by their numbers where a sentence of the library has their ids."""
+    """Replace the ids of messages in a sentence of the library by their numbers."""
 
     def name(found: re.Match[str]) -> str:
         return f"#{numbers[found[1]]}" if found[1] in numbers else found[0]
@@ -180,7 +180,7 @@ def _list_messages(ids: list[str], numbers: Numbers, *, is_plan: bool) -> str:
 
 
 def _name(ids: list[str], numbers: Numbers) -> str:
-    """Name messages by their numbers; of many, the first and the last ones."""
+    """List messages by their numbers; if there are many, only the first and the last ones."""
     names = [f"#{numbers[id]}" if id in numbers else escape(id) for id in ids]
     if len(names) > _NAMED:
         return f"{', '.join(names[:3])} … {', '.join(names[-2:])}"

@@ -1,4 +1,4 @@
-"""What the picker asks for when a key is pressed: values, which `actions` carries out."""
+"""The requests that keys make: values, which `actions` carries out."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @frozen
 class Act:
-    """What to do, and with what."""
+    """An act and its target."""
 
     kind: ActKind
     """`back`: to before a message; `only`: undo it alone; `redo_to`: redo up to it."""
     target: str = ""
     """The id of a message."""
     branch: str = ""
-    """The name of the branch that ends with it, if that was chosen."""
+    """The name of the branch that ends with this message, if a branch was chosen."""
 
 
 @frozen
@@ -40,7 +40,7 @@ class Preview:
 
 @frozen
 class Carry:
-    """Do what was shown, if it still is what would happen."""
+    """Carry out the plan that was shown, if it is still the same."""
 
     act: Act
     choices: Choices
@@ -55,7 +55,7 @@ class PreviewDiff:
     act: Act
     choices: Choices
     path: str = ""
-    """A file in conflict, if only that is asked for: show what was edited in it."""
+    """A file in conflict: show only the edits in it."""
 
 
 @frozen
@@ -67,7 +67,7 @@ class ShowDiff:
 
 @frozen
 class ShowFiles:
-    """List the files of a message, likewise."""
+    """List the files of a message; None: those that changed since the last record."""
 
     message: Message | None
 
@@ -81,7 +81,7 @@ class ShowBranches:
 
 @frozen
 class Quit:
-    """Leave."""
+    """Leave the picker."""
 
 
 Request = Preview | Carry | PreviewDiff | ShowDiff | ShowFiles | ShowBranches | Quit

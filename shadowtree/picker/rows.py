@@ -16,9 +16,9 @@ class Row:
     message: Message | None = None
     """None: now."""
     is_edited: bool = False
-    """Files changed between the message before it and this one: edits of your own, as a rule."""
+    """Files changed between the message before it and this one: usually your own edits."""
     lines_on: int = 1
-    """How many branches go on from it, the present line included."""
+    """How many branches continue from it, the present line included."""
 
     @property
     def id(self) -> str | None:
@@ -32,7 +32,7 @@ class Row:
 
     @property
     def agent(self) -> str:
-        """The agent that it is of; empty if it is not known."""
+        """The agent of its message; empty if it is not known."""
         return "" if self.message is None else find_agent(self.message)
 
 
@@ -40,9 +40,10 @@ NOW = Row()
 
 
 def make_rows(messages: Sequence[Message]) -> tuple[Row, ...]:
-    """Make the rows of a session's newest messages, which come oldest first.
+    """Make the rows of a session's newest messages, which are given oldest first.
 
-    Undone messages stand above now, all others below it; archived ones are listed with their branches.
+    Messages that redo can bring back are above now, all others below it. Archived ones have no row: they are
+    listed with their branches.
     """
     after = {message.id: message.after for message in messages}
     lines_on = Counter(message.parent for message in messages)
@@ -69,7 +70,7 @@ def find_agent(message: Message) -> str:
 
 
 def _text_of(row: Row) -> str:
-    """Join what a query is looked for in."""
+    """Join the texts in which a query is searched."""
     assert row.message is not None
     paths = (changed.path for changed in row.message.patch.files)
     parts = (f"#{row.message.number}", row.message.id, row.message.text, row.agent, *paths)

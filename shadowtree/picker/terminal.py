@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Window = curses.window
 
 _POLL_MS = 200
-"""How long a key is waited for before news are looked for."""
+"""How long to wait for a key before checking for news."""
 _ESCAPE_MS = 25
 """How long after Esc the rest of a key's sequence may come."""
 _KEYS = {
@@ -87,7 +87,7 @@ def run(shadow: Shadow, complete: Complete, *, has_colours: bool, now_ms: Callab
 
 
 def _loop(screen: Screen, state: State, actions: Actions, shadow: Shadow, now_ms: Callable[[], int]) -> None:
-    """Show the state, wait for a key, and go on, until it is one that leaves."""
+    """Show the state, wait for a key and handle it, until a key leaves the picker."""
     sign = screen.choose("⑂", "fork")
 
     def paint(shown: State) -> None:
@@ -109,7 +109,7 @@ def _loop(screen: Screen, state: State, actions: Actions, shadow: Shadow, now_ms
                     paint(model.tell(state, "Working..."))
                     state = actions.serve(state, request)
                     if isinstance(request, Preview):
-                        # What was typed ahead was not meant for what is seen only now.
+                        # Keys that were typed before the preview appeared were not meant for it.
                         screen.drop_keys()
                     if isinstance(request, Carry):
                         live.ask()
@@ -127,14 +127,14 @@ def take_news(state: State, news: News | None) -> State:
 
 @contextmanager
 def _opened(*, has_colours: bool) -> Iterator[Screen]:
-    """Take over the terminal, and give it back whatever happens; SIGTERM comes as an exit."""
+    """Take over the terminal, and restore it whatever happens; SIGTERM becomes SystemExit."""
 
     def leave(number: int, frame: object) -> None:
         sys.exit(128 + number)
 
     before = signal.signal(signal.SIGTERM, leave)
     if all(os.get_terminal_size(sys.stdout.fileno())):
-        # An exported size would count more for curses than that of the window, also after a resize.
+        # curses would prefer an exported size to that of the window, even after a resize.
         for name in ("LINES", "COLUMNS"):
             os.environ.pop(name, None)
     window = curses.initscr()
@@ -149,7 +149,7 @@ def _opened(*, has_colours: bool) -> Iterator[Screen]:
 
 
 class Screen:
-    """The terminal while the picker has it."""
+    """The terminal while the picker uses it."""
 
     def __init__(self, window: Window, *, has_colours: bool) -> None:
         self._window = window
@@ -173,12 +173,12 @@ class Screen:
         return text if self._can_show(text) else plain
 
     def clear(self) -> None:
-        """Draw everything anew the next time."""
+        """Redraw everything the next time."""
         self._window.clear()
         self._shown = ()
 
     def drop_keys(self) -> None:
-        """Forget what was typed and not read yet."""
+        """Discard keys that were typed but not read yet."""
         curses.flushinp()
 
     def paint(self, lines: Sequence[Line]) -> None:
@@ -198,12 +198,12 @@ class Screen:
         self._window.refresh()
 
     def read_key(self, wait_ms: int) -> str | None:
-        """Return the name of the next key; None if none is pressed for so long."""
+        """Return the name of the next key; None if no key is pressed within `wait_ms`."""
         self._window.timeout(wait_ms)
         try:
             key = self._window.get_wch()
         except curses.error:
-            # Nothing came, or bytes that are no character, or nobody can type any more.
+            # No key was pressed, the bytes are not a character, or the terminal is gone.
             return "hangup" if _has_hung_up() else None
         if key == "\x1b":
             return "unknown" if self._skip_sequence() else "escape"
@@ -212,7 +212,7 @@ class Screen:
         return _KEYS.get(key, "unknown")
 
     def _skip_sequence(self) -> bool:
-        """Read what follows Esc at once: a key that curses does not know."""
+        """Discard what immediately follows Esc, of a key that curses does not know; return whether it did."""
         self._window.timeout(0)
         is_longer = False
         with suppress(curses.error):
@@ -222,12 +222,12 @@ class Screen:
         return is_longer
 
     def _encode(self, text: str, columns: int) -> str:
-        """Return a text as the terminal can show it; what has to be escaped may take more columns."""
+        """Return a text as the terminal can show it; escapes may take more columns."""
         if self._can_show(text):
             return text
         text = replace_signs(text, self._can_show)
         shown = text.encode(self._encoding, "backslashreplace").decode(self._encoding)
-        # Blanks make up for it, so that columns stay in place, but one of them remains.
+        # To keep columns in place, trailing blanks make up for escapes; one of them always remains.
         least = max(measure(text), len(shown.rstrip()) + 1)
         shown = shown[:least]
         return shown if measure(shown) <= columns else shown[: max(0, columns - 3)] + "..."[:columns]
@@ -241,14 +241,14 @@ class Screen:
 
 
 def _has_hung_up() -> bool:
-    """Check whether the terminal is gone; curses tells the same as if no key was pressed."""
+    """Check whether the terminal is gone, which curses reports in the same way as no key."""
     poll = select.poll()
     poll.register(sys.stdin, 0)
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def _make_styles(*, has_colours: bool) -> dict[str, int]:
-    """Return the attributes of each style; without colours letters alone tell."""
+    """Return the attributes of each style; without colours, only those of `bold`, `dim` and `reverse`."""
     styles = {"bold": curses.A_BOLD, "dim": curses.A_DIM, "reverse": curses.A_REVERSE}
     with suppress(curses.error):
         curses.start_color()

@@ -50,13 +50,13 @@ HELP = TextPage("Help", tuple(((line, ""),) for line in _HELP.splitlines()))
 
 
 def make_text(title: str, sentences: Sequence[str], command: str, columns: int) -> TextPage:
-    """Make a page of sentences, which are wrapped, and of a command, which is not."""
+    """Make a page of sentences, which are wrapped, and a command, which is not."""
     lines = [line for sentence in sentences for line in wrap(escape(sentence), max(10, columns - 1))]
     return TextPage(title, tuple(((line, ""),) for line in (*lines, *split_command(command, columns))))
 
 
 def replace_signs(text: str, can_show: Callable[[str], bool]) -> str:
-    """Write our own signs in ASCII where an encoding lacks them; a text that was cut stays as wide."""
+    """Replace our own signs by ASCII if they cannot be shown; a text that was cut keeps its width."""
     for sign, plain in _PLAIN_SIGNS.items():
         if not can_show(sign):
             text = re.sub(sign, plain, text)
@@ -64,7 +64,7 @@ def replace_signs(text: str, can_show: Callable[[str], bool]) -> str:
 
 
 def split_command(command: str, columns: int) -> list[str]:
-    """Return a command on a line of its own; if it is too long, on several, and nothing between them."""
+    """Return a command on a line of its own; if it is too long, on several, with nothing added."""
     shown = f" {escape(command)}" if measure(escape(command)) < columns else escape(command)
     size = columns if shown.isascii() else columns // 2
     return [shown[at : at + size] for at in range(0, len(shown), size)] if command else []

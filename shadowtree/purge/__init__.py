@@ -1,4 +1,4 @@
-"""Removing a path or a content from all of a store.
+"""Remove a path, a content or a text from everything in a store.
 
-The one package that rewrites what was recorded.
+The only package that rewrites what was recorded.
 """

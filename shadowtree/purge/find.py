@@ -1,6 +1,6 @@
-"""What is to be purged, and where it is: in trees, in changes, in what is kept beside trees.
+"""Find what is to be purged: in trees, in changes, and in the contents kept next to trees.
 
-A path may share its bytes with others. Those are named, and stay unless everything is to go.
+Other paths may hold the same bytes. These are reported, and stay unless the bytes are purged everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shadowtree.store.objects import Scratch
 from shadowtree.store.walk import Walker
 
 _COMMON = frozenset({blob_id(b""), blob_id(ANYTHING)})
-"""Contents that are nobody's secret: that of an empty file, and the rule that stands for purged ones."""
+"""Contents that are no secret: that of an empty file, and the rule that replaces purged rules."""
 _HEX = set("0123456789abcdef")
 _SHORTEST_TEXT = 4
 """A shorter text is part of too many words."""
@@ -33,7 +33,7 @@ class Target:
     """What the user wants to purge: a path, a content or a text; the other two are None."""
 
     name: str
-    """What messages call it; a text is not repeated."""
+    """What to call it in notes and errors; a text is not repeated."""
     path: RelPath | None = None
     blob: bytes | None = None
     text: str | None = None
@@ -66,29 +66,29 @@ class Find:
     """Where the target is in a store."""
 
     tombstones: Tombstones
-    """What is taken out."""
+    """What is removed."""
     rows: Sequence[tuple[RelPath | None, bytes | None]]
-    """The tombstones as they are kept: paths, and contents, for a path perhaps."""
+    """The tombstones as recorded: a path, a content, a content purged for a path, or neither for a text."""
     paths: list[RelPath]
-    """The files and links that are taken out somewhere."""
+    """The files and links that are removed anywhere."""
     blobs: frozenset[bytes]
-    """What they held."""
+    """The contents that they held."""
     also_at: list[RelPath]
     """Other paths that hold the same bytes, and keep them."""
     left: frozenset[bytes] = frozenset()
-    """Which contents are still in the store then."""
+    """The contents that are still in the store afterwards."""
     kept: frozenset[bytes] = frozenset()
-    """Which of those are kept beside trees."""
+    """Those of `left` that are kept next to trees."""
     left_of: Sequence[tuple[RelPath, bytes]] = ()
-    """Those contents with the path that was purged, to be found again when they are to go too."""
+    """The contents in `left` with the purged path, so that a later purge can find them."""
     unread: frozenset[bytes] = frozenset()
-    """Contents that cannot be read, so that they may hold the text."""
+    """Contents that cannot be read, so they may hold the text."""
 
 
 def find(opened: OpenStore, target: Target, *, everywhere: bool) -> Find:
-    """Find the target in all that is recorded; UnknownName if it is nowhere. Changes nothing.
+    """Find the target in everything recorded; raise UnknownName if it is nowhere. Changes nothing.
 
-    The texts of messages are not searched here, so a text may be found nowhere.
+    The texts of messages are not searched here, so a text that is found nowhere is no error.
     """
     search = _Search(opened)
     if target.blob is not None:
@@ -115,7 +115,7 @@ def _find_path(search: _Search, target: Target, path: RelPath, everywhere: bool)
     blobs = frozenset({*texts, *(blob for _, blob in hits)} - {b"", *_COMMON})
     others = {hit for hit in search.find_in_trees(Tombstones(blobs=blobs)) if not placed.covers(hit[0])}
     if everywhere or is_rules:
-        # Rules are in force whether they are covered or not: they are left out by their content.
+        # Rules are in force whether their file is covered or not, so they are purged by content.
         chosen = Tombstones(frozenset() if is_rules else placed.paths, blobs)
         rows = [(path, None) for path in chosen.paths] + [(path, blob) for blob in sorted(blobs)]
         return Find(chosen, rows, _paths_of(hits | others), blobs, [])
@@ -128,7 +128,7 @@ def _find_path(search: _Search, target: Target, path: RelPath, everywhere: bool)
 
 
 def find_left(opened: OpenStore, target: Target, *, everywhere: bool) -> Find | None:
-    """Find what a purge of a path left at other paths; None: nothing is."""
+    """Find what an earlier purge of a path left at other paths; None if nothing is left."""
     blobs = frozenset() if target.path is None else opened.journal.purges.left_of(target.path)
     search, chosen = _Search(opened), Tombstones(blobs=blobs)
     hits = search.find_in_trees(chosen)
@@ -143,7 +143,7 @@ def find_left(opened: OpenStore, target: Target, *, everywhere: bool) -> Find | 
 
 
 def _find_text(search: _Search, text: str, everywhere: bool) -> Find:
-    """Find the contents that hold a text; they stay, and are named, unless it is `everywhere`."""
+    """Find the contents that hold a text; they stay and are reported, unless `everywhere`."""
     blobs, unread = search.find_holding(from_text(text))
     chosen = Tombstones(blobs=blobs)
     if everywhere and blobs:
@@ -158,17 +158,17 @@ def _paths_of(hits: Iterable[Hit]) -> list[RelPath]:
 
 
 class _Search:
-    """Searches the recorded trees, the changes, and what is kept beside trees."""
+    """Searches the recorded trees, the changes, and the contents kept next to trees."""
 
     def __init__(self, opened: OpenStore) -> None:
         self._journal = opened.journal
         self._objects = opened.objects
         self._live = list(opened.journal.live_trees())
         self._beside = {blob for record in self._live for blob in record.blobs_beside}
-        """What acts kept beside trees."""
+        """The contents that acts kept next to trees."""
 
     def find(self, tombstones: Tombstones) -> set[Hit]:
-        """List each path that is purged with each content that is known of it."""
+        """Return each purged path with each of its known contents."""
         found = self.find_in_trees(tombstones)
         eraser = Eraser(self._objects, Scratch(), tombstones)
         for record in self._journal.all_trees():
@@ -177,12 +177,12 @@ class _Search:
             try:
                 found |= eraser.erase(record.tree, record.facts).hits
             except StoreDamaged:
-                # Its objects may be gone by now, with all that it held.
+                # The objects of a forgotten tree may be gone by now.
                 continue
         return found | set(self._find_in_changes(tombstones))
 
     def find_in_trees(self, tombstones: Tombstones) -> set[Hit]:
-        """List them only in the trees that were not forgotten."""
+        """Return each purged path with its contents in the trees that are not forgotten."""
         eraser = Eraser(self._objects, Scratch(), tombstones)
         return {hit for record in self._live for hit in eraser.erase(record.tree, record.facts).hits}
 
@@ -211,11 +211,11 @@ class _Search:
         return frozenset(holding), frozenset(unread)
 
     def find_beside(self, blobs: frozenset[bytes]) -> set[Hit]:
-        """Return the paths whose uncovered content an act kept beside a tree, if it is one of these."""
+        """Return the paths that had any of `blobs` that an act kept next to a tree."""
         return set(self._find_in_changes(Tombstones(blobs=blobs & self._beside)))
 
     def find_rule_texts(self, path: RelPath) -> set[bytes]:
-        """Return the contents of rules that were in force, whether they were covered or not."""
+        """Return the contents of a rule file that were in force, whether the file was covered or not."""
         found = set()
         for record in self._live:
             facts: bytes | None = record.facts

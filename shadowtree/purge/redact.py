@@ -1,4 +1,4 @@
-"""Redaction: messages, steps and branches without the text that is purged.
+"""Redact messages, steps and branches: remove the purged text from them.
 
 This removes the exact lines and values of a purged content, or one text that the user gave:
 
@@ -6,9 +6,10 @@ This removes the exact lines and values of a purged content, or one text that th
     text      use sk_live_51HxYz now    ──▶    use [purged] now
     branch    use-sk-live-51hxyz-now    ──▶    use-purged-now
 
-A line or value counts if it has eight characters, and four different letters or digits: anything shorter is
-in many texts. A branch that is named after a redacted text is named after what is left of it. Ids of messages
-and names of sessions stay, because others use them; those that hold a secret are reported.
+A line or value counts if it has at least eight characters, with four different letters or digits: anything
+less occurs in many texts. A branch that was named after a redacted text is renamed after the rest of the
+text. Message ids and session names stay, because other programs use them; those that contain a secret are
+reported.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _REDACTED_NAME = "purged"
 _SHORTEST = 8
 _FEWEST_CHARACTERS = 4
 _LONGEST_LINE = 1 << 20
-"""A line of a content that has more bytes is cut."""
+"""A line of a content that has more bytes is split."""
 _MARKS = 1 << 22
-"""The size of the filter of beginnings, in bytes of memory."""
+"""The size of the filter of first characters, in bytes of memory."""
 _NAMED = 10
-"""How many ids and names of sessions a note names."""
+"""How many message ids or session names a note lists."""
 _VALUE = re.compile(r"""[=:]\s*(?:"([^"]*)"|'([^']*)'|`([^`]*)`|([^\s"'`,;]+))""")
 
 
@@ -48,15 +49,15 @@ class Redactions:
     """How the texts of messages, steps and branches change."""
 
     texts: Sequence[tuple[Place, str]]
-    """Texts that lose something, and where they are."""
+    """Where texts change, with the redacted texts."""
     branches: Sequence[tuple[int, str]]
-    """Branches that get another name, by their numbers."""
+    """The numbers of branches that are renamed, with their new names."""
     unread: Sequence[bytes]
-    """Contents that cannot be read, so that texts may still say what was in them."""
+    """Contents that cannot be read, so texts may still repeat parts of them."""
     ids: Sequence[str]
-    """Ids of messages that hold a secret."""
+    """Ids of messages that contain a secret."""
     sessions: Sequence[str]
-    """Names of sessions that do."""
+    """Names of sessions that contain a secret."""
 
     @property
     def is_nothing(self) -> bool:
@@ -64,7 +65,7 @@ class Redactions:
         return not (self.texts or self.branches or self.ids or self.sessions)
 
     def describe(self) -> Iterator[str]:
-        """Describe what a user should know, a line each."""
+        """Yield what a user should know, one line each."""
         for _, name in self.branches:
             yield f"a branch whose name contained it was renamed to {name!r}"
         for kind, names in (("message ids", self.ids), ("session names", self.sessions)):
@@ -94,9 +95,9 @@ def plan_redactions(opened: OpenStore, blobs: Iterable[bytes], text: str | None)
             except StoreDamaged:
                 unread.append(blob)
         secrets += search.found
-    # The longest first: it may hold another one.
+    # The longest first: it may contain another one.
     secrets.sort(key=len, reverse=True)
-    # What a content says may be a word, which roles and ids hold as well.
+    # A value from a content may be an ordinary word, which roles and ids contain as well.
     telling = [secret for secret in secrets if secret == text or not secret.isalpha()]
     redacted = [(place, new) for place, old in texts if (new := _redact(place, old, secrets, telling)) != old]
     return Redactions(
@@ -112,31 +113,31 @@ def plan_redactions(opened: OpenStore, blobs: Iterable[bytes], text: str | None)
 
 
 class _SecretSearch:
-    """Finds which lines and values of contents are in texts or in names of branches."""
+    """Finds which lines and values of contents occur in texts or branch names."""
 
     def __init__(self, texts: Iterable[str], branches: Iterable[str]) -> None:
         self._all = "\0".join(texts)
         self._branches = "\0".join(branches)
-        # A content may have millions of lines, of which hardly any is in a text: filter by first characters.
+        # A content may have millions of lines, and hardly any occurs in a text: filter by first characters.
         self._starts = bytearray(_MARKS)
         for at in range(len(self._all) - _SHORTEST + 1):
             self._starts[hash(self._all[at : at + _SHORTEST]) % _MARKS] = 1
         self.found: set[str] = set()
 
     def add(self, pieces: Iterable[bytes]) -> None:
-        """Find what a content, which comes in pieces, has in common with the texts."""
+        """Find what a content, given in pieces, has in common with the texts."""
         for line in _split_lines(pieces):
             for part in list_secrets(line.decode("utf-8", "surrogateescape")):
                 if self._starts[hash(part[:_SHORTEST]) % _MARKS] and part in self._all:
                     self.found.add(part)
-                # Branches are named by slugs.
+                # Branch names are slugs.
                 slug = make_slug(part) if self._branches else ""
                 if len(slug) >= _SHORTEST and slug in self._branches:
                     self.found.add(slug)
 
 
 def list_secrets(line: str) -> Iterator[str]:
-    """List what is redacted once a line is purged: the line, and its values, without quotes."""
+    """List what to redact if a line is purged: the line, and its values, without quotes."""
     values = [line.partition(mark)[2] for mark in ("=", ":")]
     values += [pair[pair.lastindex or 0] for pair in _VALUE.finditer(line)]
     for part in (line.strip(), *(value.strip().rstrip(",;").strip("\"'`").strip() for value in values)):
@@ -173,7 +174,7 @@ def _list_strings(place: Place, text: str) -> Iterator[str]:
 
 def _redact(place: Place, text: str, secrets: Sequence[str], telling: Sequence[str]) -> str:
     if place[1] == "role":
-        # Turns begin by roles: one goes only as a whole, and not for something that may be a word.
+        # Roles decide where turns begin: one is replaced only as a whole, and not for an ordinary word.
         return REDACTED if any(secret in text for secret in telling) else text
     if place[1] != "meta":
         return _replace(text, secrets)
@@ -207,7 +208,7 @@ def _rename_branches(
     redacted: Iterable[tuple[Place, str]],
     secrets: Sequence[str],
 ) -> Iterator[tuple[int, str]]:
-    """Rename, uniquely in their sessions, branches named after a redacted text or with a secret."""
+    """Yield new names, unique in their sessions, for branches named after a redacted text or a secret."""
     texts = {number: text for (_, column, number), text in redacted if column == "text"}
     rows = journal.messages_by_number(sorted(texts)).values()
     by_text = {(row.session, name_text(row.text)): name_text(texts[row.number]) for row in rows}
@@ -221,7 +222,7 @@ def _rename_branches(
             continue
 
         def is_used(name: str, session: int = session) -> bool:
-            # A message goes before a branch: nobody could switch to one that is called like it.
+            # A message takes precedence over a branch of the same name: nobody could switch to the branch.
             return (session, name) in used or journal.find_message(session, name) is not None
 
         unique = number_name(new, is_used)

@@ -1,4 +1,4 @@
-"""A timeline on other machines: push it to git servers, fetch it, join what others recorded.
+"""Share a timeline with other machines: push it to git servers, fetch it, join what others recorded.
 
-Nothing of shadowtree runs on a server. Nothing here runs while a message is recorded.
+No part of shadowtree runs on a server. Nothing here runs while a message is recorded.
 """

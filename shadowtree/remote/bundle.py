@@ -1,8 +1,8 @@
 """Bundles: refs and a pack in one file, as `git bundle` writes and reads them.
 
 # v2 git bundle
--ID comment           what the reader must have already
-ID refs/...           what it gets
+-ID comment           a commit that the reader must have already
+ID refs/...           a ref that the reader gets
                       (an empty line, then a thin pack)
 """
 
@@ -32,7 +32,7 @@ def write_bundle(
     *,
     limits: ReceiveLimits = ReceiveLimits(),  # noqa: B008  # a frozen value
 ) -> int:
-    """Write refs and all that they lead to, but for what the prerequisites lead to; count the objects."""
+    """Write refs and the objects reachable from them but not from `prerequisites`; return their number."""
     assert isinstance(repo.object_store, ShadowObjectStore)
     source = StoreSource(repo.object_store)
     objects = plan_pack(source, refs.values(), prerequisites, most_bytes=limits.object_bytes)
@@ -53,9 +53,10 @@ def read_bundle(
     name: str = "the bundle",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[bytes, bytes]:
-    """Bring what is in a bundle into the store, durably, and give its refs; no ref is written.
+    """Store the objects of a bundle durably, and return its refs; no ref is written.
 
-    RemoteDamaged, and nothing stored, if it is none, needs what is not here, or cannot be accepted.
+    Raises RemoteDamaged, with nothing stored, if it is not a bundle, needs a commit that is not here, or
+    cannot be accepted.
     """
     store = repo.object_store
     assert isinstance(store, ShadowObjectStore)

@@ -1,8 +1,8 @@
-"""Names and passwords for HTTP, where git's users have them; they are read when needed and never kept.
+"""User names and passwords for HTTP, from where git's users keep them; read when needed, never stored.
 
-In this order: the variables `SHADOWTREE_REMOTE_USER` and `SHADOWTREE_REMOTE_PASSWORD` (for the host in
-`SHADOWTREE_REMOTE_HOST` alone, if that is set), the netrc file, and, only if the user's settings name one, a
-credential helper of git. SSH asks its agent by itself.
+They come from, in this order: the variables `SHADOWTREE_REMOTE_USER` and `SHADOWTREE_REMOTE_PASSWORD` (only
+for the host in `SHADOWTREE_REMOTE_HOST`, if that is set), the netrc file and, only if the user's settings
+name one, a credential helper of git. SSH uses its own agent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_BYTES = 1 << 16
 
 
 class Credentials:
-    """A name and a password; nothing that shows it shows the password."""
+    """A user name and a password, which its `repr` does not show."""
 
     __slots__ = ("password", "user")
 
@@ -38,7 +38,7 @@ class Credentials:
 
 @frozen
 class CredentialSources:
-    """Where credentials may be looked for."""
+    """Where credentials may come from."""
 
     environ: Mapping[str, str]
     helper: str | None = None
@@ -47,7 +47,7 @@ class CredentialSources:
 
 
 def find_at_once(url: RemoteUrl, sources: CredentialSources) -> Credentials | None:
-    """Find what can be sent without being asked for: from the environment, or the netrc file."""
+    """Find credentials to send with the first request, in the environment or the netrc file."""
     return _from_environment(url, sources.environ) or _from_netrc(url, sources.environ)
 
 
@@ -59,7 +59,7 @@ def _from_environment(url: RemoteUrl, environ: Mapping[str, str]) -> Credentials
 
 
 def _from_netrc(url: RemoteUrl, environ: Mapping[str, str]) -> Credentials | None:
-    """Read the netrc file; RemoteRefused if it cannot be used, without a word of what it says."""
+    """Read the netrc file; if it cannot be read, raise RemoteRefused without quoting it."""
     home = environ.get("HOME")
     path = environ.get("NETRC") or (os.path.join(home, ".netrc") if home else None)
     if path is None or not os.path.isfile(path):
@@ -76,11 +76,11 @@ def _from_netrc(url: RemoteUrl, environ: Mapping[str, str]) -> Credentials | Non
 
 
 def ask_helper(url: RemoteUrl, sources: CredentialSources) -> Credentials | None:
-    """Ask the credential helper, if the user's settings name one; it must not ask the user in turn."""
+    """Run the credential helper, if the user's settings name one; it must not prompt the user."""
     if not sources.helper:
         return None
     command = shlex.split(sources.helper)
-    # `git credential` asks every helper of the user's configuration; others are helpers themselves.
+    # `git credential` runs every helper in the user's configuration; any other command is a helper itself.
     command.append("fill" if os.path.basename(command[-1]) == "credential" else "get")
     host = url.host if url.port is None else f"{url.host}:{url.port}"
     asked = f"protocol={url.scheme}\nhost={host}\npath={url.path.lstrip('/')}\n"
@@ -105,7 +105,7 @@ def ask_helper(url: RemoteUrl, sources: CredentialSources) -> Credentials | None
 
 
 def child_environment(environ: Mapping[str, str], **variables: str) -> dict[str, str]:
-    """Return the environment of a child process: no `GIT_*` variable of the caller's, and no password."""
+    """Return the environment for a child process, without `GIT_*` variables and credentials."""
     kept = {
         name: value
         for name, value in environ.items()

@@ -1,11 +1,10 @@
-"""dulwich's clients, with a bound on every wait and on all that is read, deaf to the user's configuration.
+"""dulwich's clients, with limits on every wait and every read, and independent of the user's configuration.
 
-As they come, they wait for ever (git, ssh), try a request four times (HTTP), make a connection for each
-request, read proxies and `GIT_*` from the environment, and hold what ssh says in a pipe that can fill up.
+Unchanged, they wait forever (git, ssh), try a request four times (HTTP), open a connection for each request,
+read proxies and `GIT_*` from the environment, and collect the errors of ssh in a pipe that can fill up.
 
-These private names of dulwich are used, here and nowhere else in `remote/`: `_connect`, `_http_request`,
-`_host`, `_port`, `_origin`,
-`_fetch_capabilities`.
+These private names of dulwich are used here, and nowhere else in `remote/`: `_connect`, `_http_request`,
+`_host`, `_port`, `_origin`, `_fetch_capabilities`.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from shadowtree.remote.credentials import Credentials
 from shadowtree.remote.url import RemoteUrl
 
 _MOST_KEPT = 1 << 16
-"""How many bytes are read to keep a connection; if more come, a new one is cheaper."""
+"""How many bytes are read to keep a connection usable; if there are more, a new connection is cheaper."""
 _GATHERED_BYTES = 1 << 16
 _LAST_WORDS_S = 5.0
-"""How long a child has for its last words..."""
+"""How long a child may take to print its last errors..."""
 _END_S = 0.5
-"""...and how long to end by itself."""
+"""...and how long to exit by itself."""
 
 
 class Throttled:
-    """Tells of progress, but not too often."""
+    """Reports progress, but not too often."""
 
     def __init__(self, tell: Callable[[str, int, int | None], None] | None, pause_s: float) -> None:
         self._tell = tell
@@ -56,14 +55,14 @@ class Throttled:
         self._next_s = 0.0
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        """Tell, unless it was told a moment ago."""
+        """Report progress, unless the last report is more recent than the pause."""
         if self._tell is not None and monotonic() >= self._next_s:
             self._next_s = monotonic() + self._pause_s
             self._tell(what, done, total)
 
 
 class Meter:
-    """Counts what goes and comes, and ends what comes without end."""
+    """Counts the bytes sent and received, and stops reading when there are too many."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -71,7 +70,7 @@ class Meter:
         self.received = 0
 
     def reading(self, read: Callable[[int], bytes]) -> Callable[[int], bytes]:
-        """Count what a function reads."""
+        """Return a function that reads and counts the bytes."""
 
         def metered(size: int = -1) -> bytes:
             piece = read(size)
@@ -82,8 +81,8 @@ class Meter:
 
         return metered
 
-    def writing(self, write: Callable[[bytes], Any]) -> Callable[[bytes], Any]:  # Any: nobody looks at it
-        """Count what a function writes."""
+    def writing(self, write: Callable[[bytes], Any]) -> Callable[[bytes], Any]:  # Any: it is not used
+        """Return a function that writes and counts the bytes."""
 
         def metered(piece: bytes) -> None:
             write(piece)
@@ -93,31 +92,31 @@ class Meter:
 
 
 class _Gathered:
-    """What is written, sent in large pieces, and at the latest before an answer is read."""
+    """Buffers what is written, and sends it in large pieces, at the latest before an answer is read."""
 
     def __init__(self, read: Callable[[int], bytes], write: Callable[[bytes], Any]) -> None:  # Any: as above
         self._read, self._write = read, write
         self._waiting = bytearray()
 
     def read(self, size: int) -> bytes:
-        """Read, once all is sent."""
+        """Send what is buffered, then read."""
         self.flush()
         return self._read(size)
 
     def write(self, piece: bytes) -> None:
-        """Send now or later."""
+        """Buffer a piece, and send the buffer when it is full."""
         self._waiting += piece
         if len(self._waiting) >= _GATHERED_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send what is buffered."""
         if self._waiting:
             piece, self._waiting = bytes(self._waiting), bytearray()
             self._write(piece)
 
     def end(self) -> None:
-        """Say that nothing more is wanted, if just that waits: a push that was given up is not sent."""
+        """Send the buffer only if it is a lone flush packet: an abandoned push is not sent."""
         if self._waiting == b"0000":
             with suppress(OSError):
                 self.flush()
@@ -136,7 +135,7 @@ class DaemonClient(TCPGitClient):
         self._proto: Protocol | None = None
 
     def close(self) -> None:
-        """End the connection: dulwich leaves it open when the first words fail."""
+        """Close the connection, which dulwich leaves open if the first exchange fails."""
         if self._proto is not None:
             self._proto.close()
 
@@ -180,14 +179,14 @@ class DaemonClient(TCPGitClient):
 
 
 def _is_ready(fd: int, event: int, timeout_s: float) -> bool:
-    """Wait until a descriptor can be read or written; unlike `select`, whatever its number is."""
+    """Wait until a descriptor is ready; return False on a timeout. Unlike `select`, this takes any number."""
     poll = select.poll()
     poll.register(fd, event)
     return bool(poll.poll(timeout_s * 1000))
 
 
 def _version(cmd: bytes, wanted: int | None) -> int:
-    """Return the version of git's protocol: only fetching knows 2."""
+    """Return the version of git's protocol to use: only fetching supports version 2."""
     return 0 if cmd != b"upload-pack" else 2 if wanted is None else wanted
 
 
@@ -195,7 +194,7 @@ def _version(cmd: bytes, wanted: int | None) -> int:
 
 
 class SshClient(SSHGitClient):
-    """A client for git over the `ssh` program, which asks its agent for keys and nobody for passwords."""
+    """A client for git over the `ssh` program, which uses the keys of its agent and never prompts."""
 
     def __init__(
         self,
@@ -211,7 +210,7 @@ class SshClient(SSHGitClient):
         self._proto: Protocol | None = None
 
     def close(self) -> None:
-        """End the child: dulwich leaves it when the first words fail."""
+        """End the child, which dulwich leaves running if the first exchange fails."""
         if self._proto is not None:
             self._proto.close()
 
@@ -235,8 +234,8 @@ class _Ssh(SSHVendor):
         self._meter = meter
         self._command = command
 
-    # Any: what dulwich passes beside, which is nothing of ours
-    def run_command(  # type: ignore[override]  # as in dulwich, whose own vendors return such a thing
+    # Any: other options that dulwich passes, which are not used
+    def run_command(  # type: ignore[override]  # as in dulwich, whose own vendors return such an object
         self,
         host: str,
         command: bytes,
@@ -266,7 +265,7 @@ class _Ssh(SSHVendor):
 
 
 class _Child:
-    """A child process that is talked to over pipes, with a bound on every wait."""
+    """A child process that is reached through pipes, with a limit on every wait."""
 
     def __init__(
         self, arguments: list[str], environ: Mapping[str, str], timeout_s: float, meter: Meter
@@ -295,31 +294,31 @@ class _Child:
         self.read, self.write = self._gathered.read, self._gathered.write
 
     def can_read(self) -> bool:
-        """Return whether something has come."""
+        """Return whether there is something to read."""
         self._gathered.flush()
         return bool(self._buffer) or _is_ready(self._out, select.POLLIN, 0)
 
     @property
     def stderr(self) -> _Child:
-        """What it says of problems, as dulwich asks for it."""
+        """The object that dulwich reads the error output from."""
         return self
 
     def readlines(self) -> list[bytes]:
-        """Wait for its end, and give what it said of problems."""
+        """Wait briefly for the child to exit, and return the lines of its error output."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_WORDS_S)
         self._words.seek(0)
         return self._words.read(_MOST_KEPT).splitlines()
 
     def close(self) -> None:
-        """End it."""
+        """Close the pipes, and kill the child if it does not exit soon."""
         self._gathered.end()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
         try:
-            # What was asked for is answered, or nobody waits for it any more.
+            # The request was answered, or the answer is no longer needed.
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
@@ -327,7 +326,7 @@ class _Child:
         self._words.close()
 
     def _read(self, size: int) -> bytes:
-        """Read as many bytes as are wanted, or all that come before the end."""
+        """Read `size` bytes, or fewer if the output ends before."""
         pieces, left = [self._buffer[:size]], size - len(self._buffer[:size])
         self._buffer = self._buffer[size:]
         while left > 0:
@@ -356,7 +355,7 @@ class _Child:
 
 
 class HttpClient(Urllib3HttpGitClient):
-    """A client for git over HTTP: one connection, no second try, credentials for one origin alone."""
+    """A client for git over HTTP: one connection, no retries, credentials for one origin only."""
 
     def __init__(
         self,
@@ -376,11 +375,11 @@ class HttpClient(Urllib3HttpGitClient):
             password=credentials.password if credentials else None,
         )
 
-        # A server could lead anywhere by it.
+        # With it, a server could direct the client to any address.
         self._fetch_capabilities.discard(CAPABILITY_PACKFILE_URIS)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.pool_manager.clear()
 
     def _http_request(
@@ -400,14 +399,14 @@ class HttpClient(Urllib3HttpGitClient):
         response: Any  # Any: of urllib3, with what dulwich adds
         response, read = super()._http_request(url, headers, data, raise_for_status=False)
         if raise_for_status and response.status != 200:
-            # dulwich would leave it open.
+            # dulwich would leave the response open.
             response.close()
             raise _error_of(response, url)
         if url.partition("?")[0].endswith("/info/refs"):
             if not str(response.content_type).startswith("application/x-git-"):
                 response.close()
                 raise GitProtocolError("it does not speak git's smart protocol")
-            # A redirect counts from here on; credentials do not go there.
+            # From here on, requests to a redirect's target are allowed, without credentials.
             self._origins.add(self._origin(str(response.geturl() or url)))
         if url.startswith("https:") and not str(response.geturl() or url).startswith("https:"):
             response.close()
@@ -448,10 +447,10 @@ def base_url(url: RemoteUrl) -> str:
 
 
 def _pool(url: RemoteUrl, timeout_s: float, environ: Mapping[str, str]) -> urllib3.PoolManager:
-    """Make connections with certificates checked, by the proxy that the environment names."""
+    """Return a connection pool that checks certificates and uses the proxy from the environment."""
     retries = urllib3.Retry(total=5, connect=0, read=0, redirect=3, status=0, other=0)
     timeout = urllib3.Timeout(connect=timeout_s, read=timeout_s)
-    # GitHub answers only what calls itself git.
+    # GitHub only answers clients that call themselves git.
     headers = {"User-agent": "git/shadowtree"}
     proxies = {
         name.lower().removesuffix("_proxy"): value

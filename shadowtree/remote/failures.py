@@ -1,4 +1,4 @@
-"""What goes wrong with a remote, as errors of our own: one line, safe to print, without credentials."""
+"""Translate failures of a remote into our own errors: one line, safe to print, without credentials."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ OUTSIDE_ERRORS = (
     urllib3.exceptions.HTTPError,
     zlib.error,
 )
-"""What dulwich raises when a server is away, says no, or sends something else than git's protocol."""
+"""The errors that dulwich raises if a server is unreachable, refuses, or does not follow git's protocol."""
 _LONGEST_LINE = 300
 _CUT = "the connection was cut"
 _PASSING = re.compile(
     "transaction failed|failed to (update|lock) ref|cannot lock ref|incorrect old value"
     "|reference (already exists|does not exist)"
 )
-"""What git says if somebody else holds a ref, or changed it since it was listed."""
+"""Messages of git if another process has locked a ref, or has changed it since it was listed."""
 
 
 def translate(
@@ -64,7 +64,7 @@ def translate(
     *,
     has_credentials: bool,
 ) -> RemoteFailed:
-    """Make our own error of one from outside; `hide` takes credentials out of a text."""
+    """Translate an error from outside into our own; `hide` removes credentials from a text."""
     no_answer = f"no answer for {timeout_s:g} s"
     match error:
         case HTTPUnauthorized():
@@ -96,12 +96,12 @@ def translate(
 
 
 def is_passing(reason: str | None) -> bool:
-    """Return whether a ref was refused for a reason that may be gone in a moment."""
+    """Return whether a ref was refused for a reason that may soon pass."""
     return reason is not None and _PASSING.search(reason) is not None
 
 
 def _cause_of(error: BaseException) -> BaseException:
-    """Find what lies under the errors of urllib3, which wrap each other."""
+    """Return the innermost error: those of urllib3 wrap each other."""
     while True:
         inner = getattr(error, "reason", None) or error.__cause__
         if not isinstance(inner, BaseException):
@@ -112,12 +112,12 @@ def _cause_of(error: BaseException) -> BaseException:
 def _words_of(error: BaseException) -> str:
     words = error.args[0] if error.args else ""
     text = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(error)
-    # urllib3 says which of its objects it was.
+    # urllib3's message begins with the `repr` of an object of its own.
     return text.rpartition("object at 0x")[2].partition(">: ")[2] or text or _CUT
 
 
 def _last_words(error: HangupException) -> str:
-    """Pick the line that says most of what `ssh` or the server said before it hung up."""
+    """Return the most informative line that `ssh` or the server printed before it hung up."""
     lines = [line.decode("utf-8", "replace").strip() for line in error.stderr_lines or ()]
     said = [line for line in lines if line]
     refused = [line for line in said if "denied" in line.lower() or "verification failed" in line.lower()]
@@ -126,6 +126,6 @@ def _last_words(error: HangupException) -> str:
 
 
 def as_line(text: str) -> str:
-    """Make one line of a text from outside that a terminal takes for nothing else."""
+    """Return a text from outside as one short line that is safe to print on a terminal."""
     line = " ".join(text.split())[:_LONGEST_LINE]
     return "".join(character if character.isprintable() else "?" for character in line)

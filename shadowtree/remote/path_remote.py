@@ -1,8 +1,8 @@
-"""A remote at a path: a git repository on this machine or on a shared disk, with nobody to talk to.
+"""A remote at a path: a git repository on this machine or on a shared disk, used without a server.
 
 No git binary is needed, and no hook of the repository runs. Objects are durable before a ref names them. Refs
-are locked as git locks them, by a file beside each, and written by rename. A lock of ours that a dead process
-left is recognised (it says so, and nobody holds it) and removed; those of others are not touched.
+are locked as git locks them, by a file next to each, and written by rename. A lock file that shadowtree wrote
+and no process holds any more was left by a dead process, and is removed; other lock files are not touched.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PathRemote:
         self.source = PathSource(self.objects)
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         self.objects.close()
 
     def _find(self, path: str) -> str:
@@ -107,7 +107,7 @@ class PathRemote:
         return found
 
     def is_checked_out(self, ref: bytes) -> bool:
-        """Return whether a ref is the branch of a working copy."""
+        """Return whether a ref is the branch that is checked out in a working copy."""
         try:
             is_bare = self._config.get_boolean((b"core",), b"bare", False)
         except (KeyError, ValueError):
@@ -121,10 +121,10 @@ class PathRemote:
             return False
 
     def store(self, source: ObjectSource, objects: Sequence[PackedObject]) -> int:
-        """Write objects as a pack, durably; return how many bytes it has.
+        """Write objects as a pack, durably; return its size in bytes.
 
-        A pack on a disk has all that its deltas are made of. What a killed process leaves begins with
-        `tmp_`, which `git gc` removes.
+        A pack on disk must contain the bases of its deltas. The names of unfinished files begin with `tmp_`,
+        so `git gc` removes what a killed process left.
         """
         if not objects:
             return 0
@@ -137,7 +137,7 @@ class PathRemote:
                 size, checksum = _write_pack(file, source, objects, ids, entries)
             with _create(names[1]) as file:
                 file.write(encode_pack_index(sorted(entries), checksum))
-            # Nobody looks at a pack without an index.
+            # The pack comes first: git ignores a pack without an index.
             for name, suffix in zip(names, (PACK_SUFFIX, INDEX_SUFFIX), strict=True):
                 os.rename(name, os.path.join(packs, f"pack-{checksum.hex()}{suffix}"))
         except OSError:
@@ -149,7 +149,10 @@ class PathRemote:
         return size
 
     def update(self, updates: Mapping[bytes, tuple[bytes | None, bytes | None]]) -> set[bytes]:
-        """Change all refs, or none; return those that are not what they should be."""
+        """Change refs if all have their expected old values; return those that do not.
+
+        Removals come last, and leave a ref that another process changes at the same time.
+        """
         deleted = {ref for ref, (_, new) in updates.items() if new is None}
         with self._locked(updates.keys() - deleted):
             present = self.list_refs()
@@ -169,7 +172,7 @@ class PathRemote:
 
     @contextmanager
     def _locked(self, refs: Iterable[bytes]) -> Iterator[None]:
-        """Hold git's locks of refs: one file with many names, so that it takes one descriptor."""
+        """Hold git's lock files of refs: hard links to one file, so that one descriptor is enough."""
         own, made = self._temporary(), []
         fd = os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
@@ -195,7 +198,7 @@ class PathRemote:
             os.close(fd)
 
     def _temporary(self) -> bytes:
-        """Name a file that `git gc` removes if a killed process leaves it."""
+        """Return the name of a new file that `git gc` removes if a killed process leaves it."""
         return os.path.join(
             os.fsencode(self._directory), b"objects", b"tmp_ref_" + os.urandom(6).hex().encode()
         )
@@ -208,13 +211,13 @@ class PathRemote:
             os.fsync(fd)
         finally:
             os.close(fd)
-        # An empty directory may be left of refs that were below this name.
+        # Refs that were below this name may have left an empty directory.
         with suppress(OSError):
             os.rmdir(path)
         os.rename(temporary, path)
 
     def _sync_names(self, refs: Iterable[bytes]) -> None:
-        """Make the names of refs durable, and those of directories above them."""
+        """Make the names of refs, and of the directories above them, durable."""
         above = {part for ref in refs for part in _directories(ref)}
         for directory in sorted(above, key=len, reverse=True):
             _sync_directory(os.path.join(self._directory, os.fsdecode(directory)))
@@ -228,7 +231,7 @@ def _directories(ref: bytes) -> Iterator[bytes]:
 
 @contextmanager
 def _create(path: str) -> Iterator[BinaryIO]:
-    """Make a file that nobody writes again, as git's packs are, and make what the body writes durable."""
+    """Create a read-only file, as git's packs are, and make what the body writes durable."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
     with open(fd, "wb") as file:
         yield file
@@ -243,7 +246,7 @@ def _write_pack(
     ids: set[bytes],
     entries: list[PackEntry],
 ) -> tuple[int, bytes]:
-    """Write a pack and note its entries; return its size and its checksum."""
+    """Write a pack and append its entries to `entries`; return its size and checksum."""
     head = pack_header(len(objects))
     digest, offset = sha1(head, usedforsecurity=False), file.write(head)
     for object in objects:
@@ -259,7 +262,7 @@ def _write_pack(
 
 
 def _remove_stale(lock: bytes) -> None:
-    """Remove a lock of ours that nobody holds any more."""
+    """Remove a lock file that shadowtree wrote and no process holds any more."""
     try:
         fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

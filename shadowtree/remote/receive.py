@@ -1,10 +1,10 @@
-"""Packs from outside: hostile until proved otherwise.
+"""Receive packs from outside, which are treated as hostile until proved otherwise.
 
-A pack goes into a temporary file of the store. Its entries are scanned with bounds on every size and count;
-deltas are resolved; every object is parsed as what will later be made of it: names and modes in trees, what a
-commit leads to. Then all that the wanted objects lead to has to be in the pack or in the store. Only then
-does the pack get a name, by the store's own protocol. Nothing of it can be seen before, and a failure leaves
-nothing.
+A pack is written to a temporary file in the store. Its entries are scanned with limits on every size and
+count, deltas are resolved, and every object is parsed: the names and modes in trees, the parents and tree of
+commits. Then every object that can be reached from the wanted ones must be in the pack or in the store. Only
+then does the pack get its name, by the store's own protocol. Nothing of it is visible before that, and a
+failure leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -45,38 +45,38 @@ _FIRST_READ = 2048
 """Most entries have fewer bytes than this."""
 _LONGEST_HEAD = 64
 _DELTA_SIZES = 20
-"""How many bytes at most the two sizes at the beginning of a delta have."""
+"""The most bytes that the two sizes at the beginning of a delta take."""
 
 
 @frozen
 class ReceiveLimits:
-    """How much is accepted from outside."""
+    """The limits on what is accepted from outside."""
 
     pack_bytes: int = 8 << 30
-    """How many bytes a pack has."""
+    """The size of a pack."""
     objects: int = 5_000_000
-    """How many objects are in it."""
+    """The number of objects in a pack."""
     object_bytes: int = 256 << 20
-    """How large one object is."""
+    """The size of one object."""
     total_bytes: int = 32 << 30
-    """How large all objects are together."""
+    """The size of all objects together."""
     chain: int = 4096
-    """How many deltas one after the other make one object; git makes 50, and 4,095 at most."""
+    """The length of a chain of deltas; git makes 50 by default, and 4,095 at most."""
     files: int = 10_000_000
-    """How many files a tree has, subtrees counted as often as they are in it."""
+    """The number of files in a tree, counting a subtree as often as it occurs."""
     depth: int = 512
-    """How many directories are inside each other."""
+    """The depth of nested directories."""
 
 
 def is_ref(name: bytes) -> bool:
-    """Return whether this can be the name of a ref."""
+    """Return whether this is a valid name for a ref."""
     return name.startswith(b"refs/") and check_ref_format(Ref(name)) and b"//" not in name
 
 
 class Receiver:
-    """Takes a pack piece by piece, and publishes it once all of it is proved.
+    """Receives a pack piece by piece, and publishes it once all of it has been checked.
 
-    A context manager: what was not published is removed at its end.
+    A context manager: a pack that was not published is removed at its end.
     """
 
     def __init__(self, store: ShadowObjectStore, url: str, limits: ReceiveLimits) -> None:
@@ -85,7 +85,7 @@ class Receiver:
         self._limits = limits
         self._file: IncomingPack | None = None
         self.bytes = 0
-        """How many bytes came."""
+        """How many bytes were received."""
         self.objects = 0
         """How many objects were published."""
 
@@ -97,7 +97,7 @@ class Receiver:
             self._file.abandon()
 
     def write(self, piece: bytes) -> int:
-        """Take the next bytes."""
+        """Receive the next bytes; raise RemoteDamaged if the pack is too large."""
         if self._file is None:
             self._file = IncomingPack(os.fspath(self._store.pack_dir))
         self.bytes += len(piece)
@@ -112,9 +112,9 @@ class Receiver:
         complete: Iterable[bytes] = (),
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """Check all that came and make it part of the store, durably; RemoteDamaged if it cannot be accepted.
+        """Check the pack and add it to the store, durably; raise RemoteDamaged if it cannot be accepted.
 
-        What the commits in `complete` lead to is known to be there.
+        Everything that can be reached from the commits in `complete` is known to be in the store.
         """
         contents = _Contents(self._store, self._limits, self._refuse)
         if self._file is not None:
@@ -132,16 +132,16 @@ class Receiver:
 
 @frozen
 class _Entry:
-    """One entry of a pack as it was scanned."""
+    """One scanned entry of a pack."""
 
     head: EntryHead
     crc: int
     size: int
-    """How large the object is."""
+    """The size of the whole object, even if the entry is a delta."""
 
 
 class _Contents:
-    """What is in a pack that came in, as far as it is known yet."""
+    """The contents of a received pack, as far as they are known yet."""
 
     def __init__(
         self, store: ShadowObjectStore, limits: ReceiveLimits, refuse: Callable[[str], Exception]
@@ -151,10 +151,10 @@ class _Contents:
         self._refuse = refuse
         self._entries: dict[int, _Entry] = {}
         self._waiting: dict[int | bytes, list[int]] = {}
-        """The deltas by what they are made of: an offset, or an id."""
+        """The offsets of unresolved deltas, by their base: an offset or an id."""
         self._offsets: dict[bytes, int] = {}
         self._links: dict[bytes, _Links] = {}
-        """What commits and trees in the pack lead to."""
+        """The links of the commits and trees in the pack."""
         self._blobs: set[bytes] = set()
         self._bases: set[bytes] = set()
         self._total = 0
@@ -165,11 +165,11 @@ class _Contents:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[PackIndexEntry]:
-        """Return what an index says of each entry."""
+        """Iterate over the index entries of the pack."""
         return ((RawObjectID(id), offset, self._entries[offset].crc) for id, offset in self._offsets.items())
 
     def ext_refs(self) -> set[RawObjectID]:
-        """Return the ids of what deltas are made of and is not in the pack."""
+        """Return the ids of the delta bases that are not in the pack."""
         return {RawObjectID(id) for id in self._bases}
 
     # Scanning
@@ -191,7 +191,7 @@ class _Contents:
             raise self._refuse("the pack has deltas whose base is missing")
 
     def _check_frame(self, file: IncomingPack, size: int) -> int:
-        """Check header and checksum of a pack; return how many entries it claims to have."""
+        """Check the header and checksum of a pack; return the number of entries it claims to have."""
         file.seek(0)
         header = file.read(PACK_HEADER_SIZE)
         if size < PACK_HEADER_SIZE + 20 or header[:8] not in (b"PACK\0\0\0\2", b"PACK\0\0\0\3"):
@@ -211,7 +211,7 @@ class _Contents:
         return count
 
     def _scan_entry(self, file: IncomingPack, offset: int, end: int) -> int:
-        """Read an entry without keeping it; return where the next one begins."""
+        """Scan an entry without keeping its content; return the offset of the next one."""
         if offset >= end:
             raise self._refuse("the pack has fewer objects than it says")
         try:
@@ -249,7 +249,7 @@ class _Contents:
             raise self._refuse(f"an object has {describe_size(size)}, and at most {most} are accepted")
 
     def _read_sizes(self, delta: bytes) -> tuple[int, int]:
-        """Read the sizes that a delta begins with: of its base, and of what it makes."""
+        """Read the two sizes that a delta begins with: of its base and of its result."""
         sizes, position = [], 0
         for _ in range(2):
             size = shift = 0
@@ -267,9 +267,9 @@ class _Contents:
     # Resolving
 
     def _resolve_outside(self, file: IncomingPack) -> None:
-        """Resolve the deltas of what is in the store."""
+        """Resolve the deltas whose bases are in the store."""
         for id in [each for each in self._waiting if isinstance(each, bytes)]:
-            # One that is not in the store may come of another that is.
+            # A base that is not in the store may be the result of another delta.
             base = self._read_base(id) if id in self._waiting else None
             if base is not None:
                 self._bases.add(id)
@@ -287,7 +287,7 @@ class _Contents:
     def _resolve_from(
         self, file: IncomingPack, offset: int, base: tuple[bytes, bytes] | None, depth: int
     ) -> None:
-        """Make the object at a place, and all that are deltas of it, one after the other."""
+        """Make the object at an offset, then every object that is directly or indirectly a delta of it."""
         waiting = [(offset, base, depth)]
         while waiting:
             offset, base, depth = waiting.pop()
@@ -296,7 +296,7 @@ class _Contents:
             entry = self._entries[offset]
             is_whole_blob = base is None and entry.head.kind_number == 3
             if is_whole_blob and offset not in self._waiting:
-                # Nothing is made of it, so it need not be in memory at once.
+                # No delta names its offset as a base, so it need not be in memory as a whole.
                 id = self._hash_blob(file, offset, entry)
                 kind, content = b"blob", b""
             else:
@@ -334,7 +334,7 @@ class _Contents:
     # Checking
 
     def _note(self, id: bytes, kind: bytes, content: bytes, offset: int) -> None:
-        """Check an object by itself, and note what it leads to."""
+        """Check a single object, and note its links."""
         if id in self._offsets:
             raise self._refuse(f"the pack has object {id.hex()} twice")
         self._offsets[id] = offset
@@ -364,10 +364,10 @@ class _Contents:
         )
 
     def check_connected(self, wants: Iterable[bytes], complete: set[bytes]) -> None:
-        """Refuse the pack unless all that `wants` lead to is in it or in the store, each of the right kind.
+        """Refuse the pack unless every object reachable from `wants` is in it or in the store.
 
-        The files of each tree are counted, deepest first: ten times the same directory in itself, nine times
-        over, would be a billion files.
+        Each must also be of the right kind. The files of each tree are counted, deepest first: a directory
+        that holds another one ten times, nine levels deep, would have a billion files.
         """
         sizes: dict[bytes, tuple[int, int]] = {EMPTY_TREE: (0, 0)}
         commits: set[bytes] = set(complete)
@@ -383,7 +383,7 @@ class _Contents:
                 waiting += links.below[:-1]
 
     def _measure(self, root: bytes, sizes: dict[bytes, tuple[int, int]]) -> None:
-        """Count the files and the levels of a tree and of those below it."""
+        """Count the files and levels of a tree and of its subtrees."""
         waiting = [root]
         while waiting:
             tree = waiting[-1]
@@ -426,16 +426,16 @@ class _Contents:
 
 @frozen
 class _Links:
-    """What a commit or a tree leads to."""
+    """The objects that a commit or a tree refers to."""
 
     kind: bytes
     below: tuple[bytes, ...]
-    """Of a commit its parents, and its tree last; of a tree the directories in it."""
+    """For a commit, its parents and then its tree; for a tree, its subdirectories."""
     blobs: tuple[bytes, ...]
 
 
 class _Inflated:
-    """The content of one entry, piece by piece; never more than its head says."""
+    """The inflated content of one entry, piece by piece; never more than its header says."""
 
     def __init__(self, file: IncomingPack, offset: int, head: EntryHead, end: int | None) -> None:
         self._file = file
@@ -444,7 +444,7 @@ class _Inflated:
         self._end = end
         self.crc = 0
         self.end = 0
-        """Where the next entry begins, once all of this was read."""
+        """The offset of the next entry, once all of this one was read."""
         self.problem = ""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -459,12 +459,12 @@ class _Inflated:
                 self.problem = "an object is cut short"
                 return
             try:
-                # One more than is left, so that too much is noticed.
+                # Read one byte more than is left, to notice an object that is too large.
                 piece = inflater.decompress(raw, min(left + 1, 1 << 20))
             except zlib.error:
                 self.problem = "an object cannot be inflated"
                 return
-            # At the end both may hold the same bytes.
+            # At the end of the stream, both attributes may hold the same bytes.
             used = len(raw) - len(inflater.unused_data if inflater.eof else inflater.unconsumed_tail)
             self.crc = zlib.crc32(raw[:used], self.crc)
             position += used

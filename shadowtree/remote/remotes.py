@@ -1,4 +1,4 @@
-"""The remotes of a directory: what `Shadow.remotes` hands out."""
+"""The remotes of a directory: what `Shadow.remotes` returns."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from shadowtree.base.arguments import StrPath
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is going on, how much of it is done, and of how much."""
+"""Called with the current activity, how much of it is done, and the total if known."""
 _FIRST_RETRY_S = 30.0
 _LAST_RETRY_S = 3600.0
 _TRIES = 3
 
 
 class Remotes:
-    """Git repositories elsewhere, to which the sessions of one directory are pushed, or from which they come.
+    """Git repositories to which the sessions of one directory are pushed, and from which they are fetched.
 
     A remote is kept in the store. Its password is not: it comes from netrc, the environment, an SSH agent or,
     if your settings say so, git's credential helper.
@@ -51,11 +51,11 @@ class Remotes:
         self._cancellation = cancellation or Cancellation()
 
     def all(self) -> list[Remote]:
-        """List the remotes by their names."""
+        """List the remotes, sorted by name."""
         return [remote.to_remote() for remote in self._list()]
 
     def add(self, name: str, url: str) -> Remote:
-        """Add a remote. Raises InvalidInput if the name is taken, or the URL has a password in it."""
+        """Add a remote. Raises InvalidInput if the name is taken, or the URL contains a password."""
         address = self._absolute(check_url(url))
         wrap_first(self._access)
         with self._access.locked() as opened:
@@ -78,10 +78,10 @@ class Remotes:
         confirm: Callable[[PushPreview], bool] | None = None,
         progress: Progress | None = None,
     ) -> Pushed:
-        """Push the sessions recorded here, or some. Raises UnknownName, RemoteFailed or NotConfirmed.
+        """Push `sessions`, or all. Raises UnknownName, RemoteFailed or NotConfirmed.
 
-        Texts of messages are pushed only with `text`, or if your settings say so. If it `replaces`, the
-        remote keeps nothing that is forgotten or purged here. `confirm` is asked before the first push.
+        Texts of messages are pushed only with `text`, or if your settings say so. With `replaces`, the
+        remote keeps nothing that is forgotten or purged here. `confirm` is called before the first push.
         """
         remote, options = self._find(name), self._push_options(sessions, text, replaces=replaces)
         require_confirmed(self._access, remote, options, confirm)
@@ -91,7 +91,7 @@ class Remotes:
                 pushed = push.run(transport)
                 if not push.unknown:
                     return pushed
-                # Somebody else has this store's name there: a copy of it, or what it was before a restore.
+                # Another store pushed under this store's id: a copy of it, or its state before a restore.
                 for session in push.unknown:
                     fetch_sessions(self._access, self._find(remote.name), transport, session.wire.session)
         raise RemoteFailed(remote.url, "others keep pushing the same session; try again later")
@@ -101,7 +101,7 @@ class Remotes:
     ) -> Fetched:
         """Fetch what other machines pushed, and add it to the timeline. Touches no file.
 
-        Raises UnknownName or RemoteFailed. What cannot be trusted is listed as refused.
+        Raises UnknownName or RemoteFailed. Sessions that cannot be trusted are listed as refused.
         """
         remote = self._find(name)
         with self._open(remote.url, progress) as transport:
@@ -117,11 +117,11 @@ class Remotes:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Resumed:
-        """Let a session go on in this directory, which must be empty or the same as its head, or as `at`.
+        """Continue a session in this directory, which must be empty or equal to its head, or to `at`.
 
-        `url` may be the name of a remote, or a git bundle; otherwise it becomes a remote. Without `session`,
-        it is the one in which something happened last. A dry run fetches, and changes no file. Raises
-        UnknownName, RemoteFailed or Conflict.
+        `url` may be the name of a remote, or a git bundle; any other URL is added as a remote. Without
+        `session`, it is the one with the latest event. With `overwrite`, files that differ are recorded and
+        replaced. A dry run fetches, but changes no file. Raises UnknownName, RemoteFailed or Conflict.
         """
         address = self._find_url(url)
         wrap_first(self._access)
@@ -141,9 +141,9 @@ class Remotes:
         return Resumed(*where, here, head, len(done.restored), fetched.remote, address, done)
 
     def export_file(self, file: StrPath, *, text: bool | None = None, overwrite: bool = False) -> Pushed:
-        """Write all sessions into a git bundle. Raises RemoteFailed if the file cannot be written.
+        """Write all sessions to a git bundle. Raises RemoteFailed if the file cannot be written.
 
-        InvalidInput if it exists already, unless you `overwrite` it.
+        Raises InvalidInput if there is nothing to export, or if the file exists and `overwrite` is not set.
         """
         path, options = os.fspath(file), self._push_options(None, text, replaces=True)
         if os.path.lexists(path) and not overwrite:
@@ -173,7 +173,7 @@ class Remotes:
         return self._read_file(os.fspath(file))[0]
 
     def _read_file(self, path: str) -> tuple[Fetched, list[bytes]]:
-        """Take in a git bundle; return what came of it, and the refs of its sessions."""
+        """Read a git bundle and join its sessions; return the result and their refs."""
         with _file_errors(path), self._access.open_objects() as repo, open(path, "rb") as stream:
             refs = read_bundle(stream, repo, name=path)
         rows = {ref: id for ref, id in refs.items() if read_rows_ref(ref) is not None}
@@ -184,10 +184,10 @@ class Remotes:
     # In idle time
 
     def push_if_due(self) -> float | None:
-        """Push to the remote of the setting `auto_push`, between two turns.
+        """Push to the remote that the setting `auto_push` names, unless a message is open.
 
-        What goes wrong is noted with the remote: `status` and `doctor` show it. Return after how many seconds
-        to try again; None if there is nothing to do until something is recorded.
+        Failures are saved with the remote, for `status` and `doctor`. Returns the seconds until the next try,
+        or None if there is nothing to do until something is recorded.
         """
         name = self._access.config.read().auto_push
         if not name or not self._access.is_wrapped:
@@ -205,7 +205,7 @@ class Remotes:
         return None
 
     def _note_failure(self, remote: RemoteState, why: str) -> float:
-        """Note that a push failed, and give after how many seconds to try again."""
+        """Save that a push failed, and return the seconds until the next try."""
         wait_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * (1 << min(remote.failures, 10)))
         retry_ms = self._access.now_ms + int(wait_s * 1000)
         with self._access.locked() as opened:
@@ -213,7 +213,7 @@ class Remotes:
             save_remote(database, remote, failures=remote.failures + 1, why=why[:500], retry_ms=retry_ms)
         return wait_s
 
-    # What several of them need
+    # Helpers
 
     def _list(self) -> list[RemoteState]:
         return self._access.read_or([], lambda opened, site: list_remotes(opened.journal.database))
@@ -222,19 +222,19 @@ class Remotes:
         return self._access.read(lambda opened, site: find_remote(opened.journal.database, name))
 
     def _find_url(self, url: str) -> str:
-        """Return the address of a remote, by its name or its URL."""
+        """Return the URL of a remote, given its name or its URL."""
         for remote in self.all():
             if remote.name == url:
                 return remote.url
         return self._absolute(check_url(url))
 
     def _absolute(self, url: str) -> str:
-        """Return the address of a directory from the root on: commands run anywhere."""
+        """Make the path of a remote absolute, because later commands may run in another directory."""
         is_path = "://" not in url and (url.startswith((".", "/", "~")) or os.path.isdir(url))
         return os.path.abspath(url) if is_path else url
 
     def _remember(self, url: str) -> RemoteState:
-        """Find the remote with an address, or add it as `origin`."""
+        """Find the remote with a URL, or add it as `origin` or, if that is taken, `origin-2` and so on."""
         with self._access.locked() as opened:
             database = opened.journal.database
             remotes = list_remotes(database)
@@ -265,7 +265,7 @@ class Remotes:
         )
 
     def _heed(self, progress: Progress | None) -> Progress:
-        """Stop between two pieces if somebody wants to."""
+        """Return a progress function that also stops the transfer if it was cancelled."""
 
         def heed(what: str, done: int, total: int | None) -> None:
             self._cancellation.check()
@@ -284,7 +284,7 @@ class Remotes:
 
 
 def _put_in_place(temporary: str, path: str, *, overwrite: bool) -> None:
-    """Move a file to its final name; FileExistsError if there is one of that name by now."""
+    """Move a file to its final name; without `overwrite`, raise FileExistsError if the name is taken."""
     if overwrite:
         os.replace(temporary, path)
         return
@@ -298,7 +298,7 @@ def _put_in_place(temporary: str, path: str, *, overwrite: bool) -> None:
 
 @contextmanager
 def _file_errors(path: str) -> Iterator[None]:
-    """Turn what the operating system says of a bundle into an error of ours."""
+    """Turn an OSError about a bundle into RemoteFailed."""
     try:
         yield
     except OSError as error:

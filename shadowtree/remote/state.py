@@ -1,6 +1,6 @@
-"""What a store knows of its remotes: their names and addresses, what they have, and what went wrong.
+"""What a store knows about its remotes: their names and URLs, the refs they have, and failed pushes.
 
-It is kept in the timeline of the store. No file of a project can name a remote, or change one.
+This is kept in the store's timeline, so no file of a project can add or change a remote.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ class RemoteState:
     name: str
     url: str
     is_confirmed: bool = False
-    """Somebody agreed that this project is pushed there."""
+    """Somebody has agreed to push this project there."""
     known: dict[str, str] = field(default_factory=dict)
-    """What each of its refs named when it was last asked."""
+    """The commit that each of its refs named when it was last contacted."""
     told: dict[str, int] = field(default_factory=dict)
-    """By the refs of sessions, up to which message their texts were pushed."""
+    """For the ref of each session, the number of the last message whose text was pushed."""
     pushed_ms: int | None = None
     failures: int = 0
     why: str = ""
     retry_ms: int = 0
-    """Before that, nobody tries again by himself."""
+    """No push is retried automatically before this time."""
 
     def to_remote(self) -> Remote:
-        """Return it as the value that callers see."""
+        """Return the remote as the value that callers get."""
         return Remote(self.name, self.url, self.pushed_ms, self.failures, self.why)
 
     def knows(self, ref: bytes, id: bytes) -> bool:
-        """Return whether a ref named this when it was last asked."""
+        """Return whether a ref named this commit when the remote was last contacted."""
         return self.known.get(ref.decode()) == id.hex()
 
 
 def list_remotes(database: Database) -> list[RemoteState]:
-    """List the remotes by their names."""
+    """List the remotes, sorted by name."""
     return sorted(database.read(_decode, REMOTES.select), key=lambda remote: remote.name)
 
 
 def find_remote(database: Database, name: str | None) -> RemoteState:
-    """Find a remote by its name; None: the only one, or `origin`."""
+    """Find a remote by name; without a name, the only remote or `origin`. Raises UnknownRemote."""
     remotes = {remote.name: remote for remote in list_remotes(database)}
     if name is None and len(remotes) == 1:
         return next(iter(remotes.values()))
@@ -61,7 +61,7 @@ def find_remote(database: Database, name: str | None) -> RemoteState:
 
 
 def add_remote(database: Database, name: str, url: str) -> RemoteState:
-    """Add a remote; InvalidInput if there is one with its name."""
+    """Add a remote; raise InvalidInput if the name is taken or invalid."""
     check_name(name, "remote")
     if name.startswith("-") or "/" in name or any(remote.name == name for remote in list_remotes(database)):
         is_there = any(remote.name == name for remote in list_remotes(database))
@@ -73,12 +73,12 @@ def add_remote(database: Database, name: str, url: str) -> RemoteState:
 
 
 def remove_remote(database: Database, remote: RemoteState) -> None:
-    """Forget a remote; what it has stays there."""
+    """Remove a remote from the list; what was pushed stays there."""
     database.execute("DELETE FROM remotes WHERE number = ?", remote.number)
 
 
 def save_remote(database: Database, remote: RemoteState, **changes: object) -> RemoteState:
-    """Change what is known of a remote."""
+    """Save changes to the state of a remote, and return the new state."""
     changed: RemoteState = replace(remote, **changes)
     names = ("is_confirmed", "known", "told", "pushed_ms", "failures", "why", "retry_ms")
     content = json.dumps({name: getattr(changed, name) for name in names})
@@ -92,6 +92,6 @@ def _decode(row: object) -> RemoteState:
 
 
 def note_refs(known: Mapping[str, str], refs: Mapping[bytes, bytes | None]) -> dict[str, str]:
-    """Return what is known after some refs were changed there; None: one is gone."""
+    """Return the known refs after some were changed there; None stands for a removed ref."""
     now = {**known, **{ref.decode(): id.hex() for ref, id in refs.items() if id is not None}}
     return {ref: id for ref, id in now.items() if refs.get(ref.encode(), b"") is not None}

@@ -1,7 +1,7 @@
-"""Packs to send: only what the other side lacks, changed files and directories as deltas of what it has.
+"""Packs to send: only what the other side lacks, with changed files and directories as deltas.
 
 dulwich finds the missing objects but makes no deltas. Here each new commit is compared with its parents, path
-by path, which gives both at once: what is new, and the version before it.
+by path, which finds both at once: each new object, and the version before it.
 
     parent  ── src ── a.py (1)            sent: commit, root as a delta of the parent's root,
     commit  ── src ── a.py (2)                  src as a delta of src, a.py (2) as a delta of a.py (1)
@@ -37,13 +37,13 @@ from shadowtree.store.repo import ShadowObjectStore
 
 _LINK_TO_COMMIT = b"160000"
 _LONGEST_CHAIN = 50
-"""How many deltas one after the other make one object, at most; as in git."""
+"""The length of the longest chain of deltas, as in git."""
 _STREAMED_BYTES = 4 << 20
 """A blob of more bytes than this is sent piece by piece, and never as a delta."""
 _SMALL_BYTES = 4 << 10
-"""Up to this size any two versions are compared; above it only where they are much alike."""
+"""Up to this size, any two versions are compared; above it, only if they are much alike."""
 _SHORT_COPY = 16
-"""A copy of fewer bytes costs more than the bytes themselves, deflated with those beside them."""
+"""A copy of fewer bytes costs more than inserting the bytes, which are deflated with their neighbours."""
 _HEAD = re.compile(rb"tree ([0-9a-f]{40})\n((?:parent [0-9a-f]{40}\n)*)")
 _TIME = re.compile(rb"^committer .* (\d+) [+-]\d{4}$", re.MULTILINE)
 
@@ -65,14 +65,14 @@ class ObjectSource(Protocol):
 
 
 class StoreSource:
-    """The objects of a store, read checked."""
+    """The objects of a store, which are verified when read."""
 
     def __init__(self, store: ShadowObjectStore) -> None:
         self._objects = store.objects
 
     def read(self, id: bytes) -> tuple[bytes, bytes]:
         """Return the kind and the content of an object."""
-        # It may be named without being stored.
+        # The empty tree may be referred to without being stored.
         return (b"tree", b"") if id == EMPTY_TREE else self._objects.read_any(id)
 
     def has(self, id: bytes) -> bool:
@@ -93,7 +93,7 @@ class StoreSource:
 
 @frozen
 class Commit:
-    """What a commit says of others."""
+    """The links and the time of a commit."""
 
     tree: bytes
     parents: tuple[bytes, ...]
@@ -107,7 +107,7 @@ class PackedObject:
     id: bytes
     kind: bytes
     base: bytes | None
-    """The version before it, if it may be a delta of that."""
+    """The previous version, if this object may be sent as a delta of it."""
 
 
 def read_commit(source: ObjectSource, id: bytes) -> Commit | None:
@@ -117,7 +117,7 @@ def read_commit(source: ObjectSource, id: bytes) -> Commit | None:
 
 
 def parse_commit(content: bytes) -> Commit | None:
-    """Read what a commit says of others; None if it is no commit."""
+    """Parse a commit; return None if it is malformed."""
     head = _HEAD.match(content)
     time = _TIME.search(content)
     if head is None or time is None:
@@ -127,7 +127,7 @@ def parse_commit(content: bytes) -> Commit | None:
 
 
 def is_ancestor(source: ObjectSource, old: bytes, new: bytes) -> bool:
-    """Return whether a commit is another one, or comes before it; times do not count."""
+    """Return whether `old` is `new` or one of its ancestors, without relying on times."""
     seen, level = {new}, [new]
     while level and old not in seen:
         commits = [read_commit(source, id) for id in level if source.has(id)]
@@ -139,9 +139,9 @@ def is_ancestor(source: ObjectSource, old: bytes, new: bytes) -> bool:
 def plan_pack(
     source: ObjectSource, wants: Iterable[bytes], haves: Iterable[bytes], *, most_bytes: int
 ) -> list[PackedObject]:
-    """List what has to be sent so that whoever has `haves` has `wants`, bases before what is made of them.
+    """List the objects to send so that a receiver that has `haves` gets `wants`, bases before their deltas.
 
-    InvalidInput if a file has more than `most_bytes`.
+    Raises InvalidInput if a file has more than `most_bytes`.
     """
     wanted = list(dict.fromkeys(wants))
     known = [id for id in haves if source.has(id)]
@@ -158,10 +158,10 @@ def plan_pack(
 def find_new_commits(
     source: ObjectSource, wants: Iterable[bytes], haves: Iterable[bytes]
 ) -> dict[bytes, Commit]:
-    """Find the commits that lead to `wants` and not to `haves`, children before their parents.
+    """Find the commits reachable from `wants` and not from `haves`, children before their parents.
 
-    The newest is looked at first, and the search ends where only what is known is left. A clock that ran
-    backwards makes it find too much, never too little.
+    The newest commit is visited first, and the search ends when only known commits are left. If a clock ran
+    backwards, it finds too many commits, never too few.
     """
     found: dict[bytes, Commit] = {}
     queue: list[tuple[int, int, bytes]] = []
@@ -199,7 +199,7 @@ def find_new_commits(
 
 
 def _sort(found: dict[bytes, Commit], known: set[bytes]) -> dict[bytes, Commit]:
-    """Put children before their parents, whatever their times say."""
+    """Sort children before their parents, whatever their times."""
     left = {id: commit for id, commit in found.items() if id not in known}
     children = dict.fromkeys(left, 0)
     for commit in left.values():
@@ -220,7 +220,7 @@ def _sort(found: dict[bytes, Commit], known: set[bytes]) -> dict[bytes, Commit]:
 
 
 class _Plan:
-    """The objects of a pack, as they are found."""
+    """Collects the objects of a pack."""
 
     def __init__(self, source: ObjectSource, most_bytes: int, known: Iterable[bytes]) -> None:
         self._source = source
@@ -242,7 +242,7 @@ class _Plan:
         ]
         self._seen.update(base.tree for base in bases)
         self.add_tree(commit.tree, [base.tree for base in bases])
-        # The same author, the same trailers.
+        # A parent is a good base: it has the same author and trailers.
         self._add(id, b"commit", next(filter(self._source.has, commit.parents), None))
 
     def add_any(self, id: bytes) -> None:
@@ -256,7 +256,7 @@ class _Plan:
             self._add(id, kind, None)
 
     def add_tree(self, tree: bytes, bases: Sequence[bytes]) -> None:
-        """Add a tree and what is new in it; `bases` are what it was before."""
+        """Add a tree and what is new in it; `bases` are its earlier versions."""
         waiting = [(tree, tuple(bases))]
         while waiting:
             id, before = waiting.pop()
@@ -267,7 +267,7 @@ class _Plan:
             for base in before:
                 for row in self._rows(base):
                     old.setdefault(row[1], []).append(row)
-                    # Renamed, or in both parents: known as well.
+                    # The object is known, even if it was renamed or is in several parents.
                     self._seen.add(row[2])
             for mode, name, each in self._rows(id):
                 if each in self._seen or mode == _LINK_TO_COMMIT:
@@ -296,7 +296,7 @@ class _Plan:
 
 
 def check_size(id: bytes, size: int, most_bytes: int) -> None:
-    """Refuse to send what the other side would not accept back."""
+    """Raise InvalidInput if an object is too large for others to fetch."""
     if size > most_bytes:
         most = describe_size(most_bytes)
         raise InvalidInput(f"object {id.hex()} has {describe_size(size)}; at most {most} can be sent")
@@ -324,7 +324,7 @@ def encode_entry(source: ObjectSource, object: PackedObject) -> Iterator[bytes]:
 
 
 def _make_delta(kind: bytes, base: bytes, content: bytes, whole_size: int) -> tuple[int, bytes] | None:
-    """Make a delta; return its size, and what it is deflated. Every byte of it travels."""
+    """Make a delta, as short as possible; return its size and its deflated bytes, or None."""
     if not base or not content or max(len(base), len(content)) > _SMALL_BYTES:
         made = make_delta(kind, base, content, whole_size)
         delta = None if made is None else zlib.decompress(made[1])
@@ -333,18 +333,18 @@ def _make_delta(kind: bytes, base: bytes, content: bytes, whole_size: int) -> tu
     if delta is None:
         return None
     delta = _join_short(delta, base)
-    # Real git takes a shorter one for damage.
+    # git treats a shorter delta as damaged.
     return (len(delta), zlib.compress(delta, 9)) if len(delta) >= 4 else None
 
 
 def _join_short(delta: bytes, base: bytes) -> bytes:
-    """Write short copies as what they copy: dulwich finds single bytes that are alike, which cost more.
+    """Replace short copies by inserts: dulwich copies even single equal bytes, which takes more space.
 
     copy 900, insert "x", copy 2, insert "yz", copy 500    becomes    copy 900, insert "xabyz", copy 500
     """
     position = 0
     for _ in range(2):
-        # The sizes of the base and of what is made of it.
+        # Skip the sizes of the base and of the result.
         while delta[position] & 0x80:
             position += 1
         position += 1

@@ -1,8 +1,9 @@
-"""Refs and objects between a store and a remote: list, fetch, push, over HTTP, SSH, git:// and a path.
+"""Transfer refs and objects between a store and a remote, over HTTP, SSH, git:// or a path.
 
-A push is one atomic change, compared with what was last seen there, and only forward unless it replaces. One
-that was cut may have happened, so its refs are read again before it counts as failed. What is fetched is
-proved before it becomes part of the store. The store's lock is not held while bytes travel.
+A push is one atomic change if the server supports that. It is compared with the refs that are there, and only
+fast-forwards unless it replaces. A push that was cut may have succeeded, so its refs are read again before it
+counts as failed. What is fetched is checked before it is added to the store. The store's lock is not held
+during transfers.
 """
 
 from __future__ import annotations
@@ -47,49 +48,49 @@ from shadowtree.store.git_format import KIND_NUMBERS
 from shadowtree.store.repo import ShadowObjectStore, ShadowRepo
 
 Update = tuple[bytes | None, bytes | None]
-"""What a ref names, and what it shall name; None: there is no such ref."""
+"""The old and the new id of a ref; None: there is no such ref."""
 Status = dict[bytes, str | None]
-"""For each ref None, or why it was not changed."""
+"""For each ref, None if it was changed, otherwise the reason why it was not."""
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is done now, how much of it is done, and of how much."""
+"""Called with the current activity, how much of it is done, and the total if known."""
 
 CHANGED = "changed meanwhile"
 NOT_FORWARD = "not a fast-forward"
 _LISTED_BYTES = 256 << 20
-"""How many bytes a list of refs has, at most."""
+"""The most bytes that a list of refs may have."""
 
 
 @frozen
 class TransportOptions:
-    """All that comes from outside: nothing else is read from the environment or the user's home."""
+    """All outside input: nothing else is read from the environment or the user's home."""
 
     environ: Mapping[str, str]
-    """For credentials, proxies, and what `ssh` gets; `GIT_*` is left out."""
+    """Used for credentials, proxies and the environment of `ssh`, without `GIT_*`."""
     credential_helper: str | bool | None = None
-    """The command of a credential helper, by the user's settings; True: `git credential`."""
+    """The command of a credential helper, from the user's settings; True: `git credential`."""
     ssh_command: str | None = None
     timeout_s: float = 60
     """How long an answer may take."""
     limits: ReceiveLimits = ReceiveLimits()
     progress: Progress | None = None
     progress_s: float = 0.1
-    """How long nothing is told after something was."""
+    """The shortest time between two progress reports."""
     look_again_s: tuple[float, ...] = (0, 0.3, 1)
-    """After a push that was cut or came too early: the pauses after which to look, or to try, again."""
+    """The pauses before checking whether a cut push succeeded, or retrying one that found a ref locked."""
 
 
 def check_url(text: str) -> str:
-    """Return a URL as it is shown and saved; InvalidInput if it is none, or has a password in it."""
+    """Return a URL as it is shown and saved; raise InvalidInput if malformed or with a password."""
     return parse_url(text).text
 
 
 def open_transport(url: str, repo: ShadowRepo, options: TransportOptions) -> Transport:
-    """Prepare to talk to a remote; InvalidInput for a URL that is none, or has a password in it."""
+    """Prepare to use a remote; raise InvalidInput if its URL is malformed or contains a password."""
     return Transport(parse_url(url), repo, options)
 
 
 class Transport:
-    """A remote, as a store talks to it. A context manager."""
+    """The connection of a store to a remote. A context manager."""
 
     def __init__(self, url: RemoteUrl, repo: ShadowRepo, options: TransportOptions) -> None:
         assert isinstance(repo.object_store, ShadowObjectStore)
@@ -112,7 +113,7 @@ class Transport:
         self.close()
 
     def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         if self._client is not None:
             self._client.close()
         if self._path is not None:
@@ -121,7 +122,7 @@ class Transport:
 
     @property
     def url(self) -> str:
-        """Where it is, without credentials."""
+        """The URL of the remote, without credentials."""
         return self._url.text
 
     @property
@@ -131,13 +132,13 @@ class Transport:
 
     @property
     def received_bytes(self) -> int:
-        """How many bytes came so far."""
+        """How many bytes were received so far."""
         return self._meter.received
 
     # Listing
 
     def list_refs(self, prefixes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the refs whose names begin so, and the id that each names."""
+        """Return the refs that begin with one of `prefixes`, and the id that each names."""
         with self._errors():
             if self._url.scheme == "file":
                 return self._check_refs(self._open_path().list_refs(), prefixes)
@@ -153,7 +154,7 @@ class Transport:
         return {ref: bytes(hex_to_sha(ObjectID(id))) for ref, id in refs.items()}
 
     def _check_refs(self, refs: Mapping[bytes, bytes], prefixes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Leave out what was not asked for; refuse names that are none."""
+        """Leave out refs that were not requested; raise RemoteDamaged for an invalid name."""
         asked = tuple(prefixes)
         found = {ref: id for ref, id in refs.items() if ref.startswith(asked) and not ref.endswith(b"^{}")}
         for ref in found:
@@ -164,9 +165,9 @@ class Transport:
     # Fetching
 
     def fetch(self, wanted: Collection[bytes], haves: Sequence[bytes]) -> None:
-        """Bring commits and all that they lead to into the store, durably; what leads to `haves` is there.
+        """Fetch commits and what they need into the store, durably; what `haves` need is already there.
 
-        RemoteDamaged, and nothing stored, if what comes cannot be accepted.
+        Raises RemoteDamaged, with nothing stored, if what is received cannot be accepted.
         """
         missing = [id for id in dict.fromkeys(wanted) if not self._source.has(id)]
         if not missing:
@@ -204,7 +205,7 @@ class Transport:
 
         def ask(client: GitClient, path: bytes) -> object:
             walker = ObjectStoreGraphWalker([_as_hex(id) for id in haves], self._parents)
-            # No ref is listed again: the ids are known.
+            # The ids are known, so no refs need to be listed: none has this prefix.
             return client.fetch_pack(
                 path, lambda refs, depth=None: wants, walker, take, ref_prefix=[b"refs/shadowtree-none/"]
             )
@@ -218,11 +219,11 @@ class Transport:
     # Pushing
 
     def push(self, updates: Mapping[bytes, Update], *, replace: bool = False) -> Status:
-        """Change refs of the remote, all or none, and send what it lacks for that.
+        """Change refs of the remote, and send what it lacks; all or none if the server is able to.
 
-        Each is given with what it names there now. If one names something else by now, it is `CHANGED`; if
-        its new value does not descend from the old one, and it is not to be replaced, `NOT_FORWARD`: then
-        nothing was sent. Any other reason is the server's.
+        Each update holds the expected old id. A ref that has another id by now is `CHANGED`; without
+        `replace`, one whose new id does not descend from the old id is `NOT_FORWARD`. In both cases no ref is
+        changed. Any other reason comes from the server.
         """
         return self._push(_Push(self._source, lambda present: updates, self._limits, replace=replace))
 
@@ -233,9 +234,9 @@ class Transport:
         *,
         replace: bool = False,
     ) -> Status:
-        """Do the same in one connection: `plan` returns what each ref is to name; None: it is to go.
+        """Push in one connection what `plan` returns: the new id of each ref, or None to remove it.
 
-        It is called with the refs that begin so, and called again if the server wants credentials.
+        `plan` is called with the refs there that begin with `prefixes`, and again at each retry.
         """
 
         def decide(present: dict[bytes, bytes]) -> Mapping[bytes, Update]:
@@ -268,7 +269,7 @@ class Transport:
         return push.status
 
     def _push_to_server(self, push: _Push) -> Status:
-        # A push that was cut may still hold the refs, or be about to change them.
+        # An earlier push that was cut may still have locked the refs, or be about to change them.
         for pause_s in self._options.look_again_s:
             status = self._push_once(push)
             if not any(map(is_passing, status.values())):
@@ -283,9 +284,9 @@ class Transport:
             if not push.is_under_way or error is self._own_error:
                 raise
             reason = self._translate(error)
-        # It may have happened all the same.
+        # The push may have succeeded all the same.
         for pause_s in self._options.look_again_s if push.is_sent else (0,):
-            # The server may still be busy with what it got.
+            # The server may still be processing what it received.
             sleep(pause_s)
             try:
                 refs = self.list_refs(list(push.updates))
@@ -330,7 +331,7 @@ class Transport:
         for number, object in enumerate(push.objects):
             self._progress("send objects", number, len(push.objects))
             unpacked = UnpackedObject(KIND_NUMBERS[b"blob"], sha=object.id, decomp_chunks=[])
-            # dulwich sends these bytes as they are, head of the entry and all.
+            # dulwich sends these bytes as they are, including the header of the entry.
             unpacked.comp_chunks = self._pieces(object)  # type: ignore[assignment]  # it only iterates
             yield unpacked
         push.is_sent = True
@@ -354,7 +355,7 @@ class Transport:
     def _ask(
         self, ask: Callable[[Any, bytes], Any], most_bytes: int
     ) -> Any:  # Any: a client; what it answers
-        """Do something with a client; if the server asks for credentials, once more with those."""
+        """Call `ask` with a client; if the server requires credentials, call it once more with them."""
         self._meter.most_bytes = self._meter.received + most_bytes
         if self._client is None:
             self._client = self._open_client()
@@ -394,7 +395,7 @@ class Transport:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn what goes wrong outside into our own errors, in one line, without credentials."""
+        """Turn errors from outside into our own, in one line, without credentials."""
         try:
             yield
         except ShadowError:
@@ -406,7 +407,7 @@ class Transport:
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
-        """Mark what our own code raises while dulwich calls it: that is no fault of the remote."""
+        """Mark errors that our own code raises when dulwich calls it: they are no fault of the remote."""
         try:
             yield
         except Exception as error:
@@ -419,14 +420,14 @@ class Transport:
         return translate(error, self._url, timeout_s, self._hide, has_credentials=has_credentials)
 
     def _hide(self, text: str) -> str:
-        """Take credentials out of a text."""
+        """Remove credentials from a text."""
         if self._credentials is not None and self._credentials.password:
             text = text.replace(self._credentials.password, "***")
         return strip_password(text)
 
 
 class _Push:
-    """What is to be pushed, and how far it came."""
+    """The refs and objects of one push, and its progress."""
 
     def __init__(
         self,
@@ -444,12 +445,12 @@ class _Push:
         self.status: Status = {}
         self.objects: list[PackedObject] = []
         self.is_under_way = False
-        """From here on the server may have changed its refs."""
+        """The server may have changed its refs already."""
         self.is_sent = False
-        """The server may have all that it needs for that."""
+        """The server may have received all objects."""
 
     def decide(self, present: dict[bytes, bytes]) -> bool:
-        """Compare with the refs that are there; return whether there is something to do, and what to send."""
+        """Compare the plan with the refs that are there; return whether anything is to be sent or changed."""
         self.is_under_way = self.is_sent = False
         updates = self._plan(present)
         self.status = dict.fromkeys(updates)

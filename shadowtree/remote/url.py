@@ -1,4 +1,4 @@
-"""Where a remote is: the URLs that git users write, without the passwords that some of them hold.
+"""The URLs of remotes, as git's users write them, but never with a password.
 
 `https://host/path`, `ssh://user@host:port/path`, `user@host:path`, `git://host/path`,
 `file:///path`, `/path`.
@@ -24,21 +24,21 @@ _SCHEMES = ("http", "https", "ssh", "git", "file")
 
 @frozen
 class RemoteUrl:
-    """Where a remote is."""
+    """The parsed URL of a remote."""
 
     text: str
-    """As it is shown and saved; it never holds a password."""
+    """The URL as it is shown and saved; it never contains a password."""
     scheme: str
     """`http`, `https`, `ssh`, `git` or `file`."""
     host: str
     port: int | None
     user: str | None
     path: str
-    """On the server; of `ssh` and `git` as it is sent there."""
+    """The path on the server; for `ssh` and `git`, as it is sent there."""
 
 
 def parse_url(text: str) -> RemoteUrl:
-    """Read a URL or a path; InvalidInput if it is none, or has a password in it."""
+    """Parse a URL or a path; raise InvalidInput if it is malformed or contains a password."""
     if not text or any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise InvalidInput(f"not a URL of a remote: {strip_password(text)!r}")
     if _HAS_SCHEME.match(text):
@@ -76,11 +76,11 @@ def _parse_full(text: str) -> RemoteUrl:
 
 
 def _check_host(host: str, user: str | None, text: str) -> None:
-    """Refuse what `ssh` would take for an option."""
+    """Refuse a host or user that `ssh` would take for an option."""
     if not host or host.startswith("-") or (user or "").startswith("-"):
         raise InvalidInput(f"not a URL of a remote: {strip_password(text)!r}")
 
 
 def strip_password(text: str) -> str:
-    """Take user names with passwords out of every URL in a text."""
+    """Remove user names with passwords from every URL in a text."""
     return _SECRET.sub("", text)

@@ -23,14 +23,14 @@ class Hunk(Result):
     ours: str
     """What is there now."""
     base: str
-    """What both versions come from."""
+    """The version that both come from."""
     theirs: str
     """What the act would write."""
 
 
 @frozen
 class ConflictingPath(Result):
-    """A path that somebody else changed, or that something is in the way of."""
+    """A path that somebody else changed, or something in its way."""
 
     path: str
     reason: str
@@ -39,7 +39,7 @@ class ConflictingPath(Result):
     hunks: list[Hunk] = field(default_factory=list)
     """Where the texts collide, after a merge was tried, and in a dry run with `diff`."""
     choices: list[str] = field(default_factory=list)
-    """What `on_conflict` can be for it, besides `abort`: `merge`, `keep`, `overwrite`."""
+    """The values of `on_conflict` that it allows, besides `abort`: `merge`, `keep`, `overwrite`."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Return the documented JSON."""
@@ -53,11 +53,11 @@ class PathOutcome(Result):
     path: str
     action: PathAction
     is_own: bool
-    """Whether somebody else changed it since, or may have: most likely you."""
+    """Whether somebody else, most likely you, changed it since, or may have."""
     reason: str = ""
     """Why it is in conflict or skipped."""
     choices: list[str] = field(default_factory=list)
-    """For a conflict, what `on_conflict` can be."""
+    """For a conflict, the values that `on_conflict` can have."""
     hunks: list[Hunk] = field(default_factory=list)
     """For a conflict, where the texts collide."""
 
@@ -67,16 +67,16 @@ class Outcome(Result):
     """What an undo, redo, revert, unrevert, switch or restore did, or would do."""
 
     act: str
-    """Which of them it is."""
+    """The kind of act, such as `undo`."""
     messages: list[str]
     """The ids of the messages undone, then of those redone, each oldest first."""
     restored: list[str]
-    """Paths with their earlier content, kind or permission bits again."""
+    """Paths whose content, kind or permission bits were restored."""
     deleted: list[str]
     kept: list[str]
     """Paths in conflict that were left as they are because you asked for it."""
     conflicts: list[ConflictingPath]
-    """Why nothing was done."""
+    """The paths in conflict that stopped the act, if any."""
     skipped: list[Skipped]
     """Paths that could not be restored, with the reasons."""
     before: str
@@ -94,11 +94,11 @@ class Outcome(Result):
     covered: int = 0
     """How many files were covered before the act."""
     head: str | None = None
-    """The last message in force after it."""
+    """The last message in force after the act."""
     redone: list[str] = field(default_factory=list)
     """The ids among `messages` that were redone."""
     undone: list[str] = field(default_factory=list)
-    """The ids of the messages that redo can bring back after it, oldest first."""
+    """The ids of the messages that redo can bring back after the act, oldest first."""
     merged: list[str] = field(default_factory=list)
     """Paths among `restored` that were merged with later changes."""
     marked: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What came of talking to remotes, as values: each `to_dict()` is the documented JSON."""
+"""Remotes, and the results of pushes and fetches, as values: each `to_dict()` is the documented JSON."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Remote(Result):
     pushed_ms: int | None = None
     """When something was last pushed there."""
     failures: int = 0
-    """How often in a row a push by the daemon has failed."""
+    """How many pushes by the daemon have failed in a row."""
     why: str = ""
-    """Why the last of these failed."""
+    """Why the last of them failed."""
 
 
 @frozen
@@ -29,11 +29,11 @@ class PushPreview(Result):
     url: str
     sessions: list[str]
     files: int
-    """How many files are in what is pushed, those deleted since included."""
+    """How many files would be pushed, including those deleted since."""
     untracked: int
     """How many of them your own git does not track."""
     examples: list[str]
-    """Some of these."""
+    """Some of the untracked files."""
     has_text: bool
     """Whether the texts of messages are pushed too."""
 
@@ -45,7 +45,7 @@ class Pushed(Result):
     remote: str
     url: str
     sessions: list[str]
-    """The sessions of which something was sent."""
+    """The sessions that had something to send."""
     refs: list[str]
     """The refs that were changed there."""
     bytes: int = 0
@@ -55,19 +55,19 @@ class Pushed(Result):
 
 @frozen
 class FetchedSession(Result):
-    """What came of one session."""
+    """One session that was fetched."""
 
     session: str
-    """What it is called here."""
+    """Its name on this machine."""
     messages: list[str]
-    """The ids of the messages that are new here."""
+    """The ids of the messages that are new on this machine."""
     branch: str | None = None
-    """The branch that they are on, if this machine stands elsewhere."""
+    """The branch that they are on, if they are not on the line."""
 
 
 @frozen
 class Refused(Result):
-    """A session that a remote has and that cannot be trusted."""
+    """A session of a remote that was not fetched, because it cannot be trusted."""
 
     session: str
     reason: str
@@ -85,7 +85,7 @@ class Fetched(Result):
 
 @frozen
 class Resumed(Result):
-    """A session of another machine that goes on here."""
+    """A session of another machine that continues on this one."""
 
     worktree: str
     store: str
@@ -97,4 +97,4 @@ class Resumed(Result):
     remote: str
     url: str
     outcome: Outcome
-    """What happened to each file, or would, and the command that brings back what was there."""
+    """What happened to each file, or would happen, and the command that restores the files as they were."""

@@ -20,7 +20,7 @@ class Forgotten(Result):
     messages: list[tuple[str, str]]
     """The session and the id of each message, oldest first."""
     trees: int
-    """How many trees are not needed any more."""
+    """How many trees are no longer needed."""
     removed: int
     """How many objects were removed."""
     freed: int
@@ -53,9 +53,9 @@ class Purged(Result):
     left: list[str] = field(default_factory=list)
     """The ids of contents that are still in the store because of that."""
     unread: list[str] = field(default_factory=list)
-    """The ids of contents that cannot be read, so messages may still repeat them."""
+    """The ids of contents that cannot be read, so that some of the secret may remain."""
     names: list[str] = field(default_factory=list)
-    """Message ids and session names that contain it; they stay, because callers use them."""
+    """Message ids and session names that contain the secret; they stay, because callers use them."""
     removed: int = 0
     """How many objects were removed."""
     freed: int = 0
@@ -68,7 +68,7 @@ class Purged(Result):
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of it is left in the store."""
+        """Whether nothing of the secret is left in the store."""
         return not (self.also_at or self.unread or self.names)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
@@ -147,7 +147,7 @@ class PathFigure(Result):
     """`.` is the root of the worktree; a directory ends with a slash."""
     bytes: int
     versions: int
-    """How many objects that is."""
+    """How many objects these are."""
 
 
 @frozen
@@ -178,7 +178,7 @@ class Stats(Result):
     worktree: str
     store: str
     store_bytes: int
-    """What counts for its budget: packs, timeline and cache."""
+    """The size that counts for the budget: packs, timeline and cache."""
     budget_bytes: int | None
     """How much the store may take; None means no limit."""
     messages: int
@@ -186,8 +186,9 @@ class Stats(Result):
     trees: int
     pins: int
     oldest_ms: int | None
-    """When the oldest message was recorded, and below the newest; None if there is none."""
+    """When the oldest message was recorded; None if there is none."""
     newest_ms: int | None
+    """When the newest message was recorded; None if there is none."""
     packs: int
     object_bytes: int
     timeline_bytes: int
@@ -195,7 +196,7 @@ class Stats(Result):
     free_bytes: int
     """What `gc` would free."""
     largest: list[PathFigure] = field(default_factory=list)
-    """The files and directory listings that take most."""
+    """The files and directory listings that take the most space."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Return the documented JSON of `stats`."""
@@ -271,7 +272,7 @@ class Removal(Result):
     """Which stores were removed, or would be."""
 
     removed: list[str]
-    """The stores."""
+    """Their paths."""
     freed: int
     kept: list[KnownStore]
     """Stores that were kept, though their worktree is missing."""
@@ -284,7 +285,7 @@ class Protected(Result):
 
     path: str
     rule: str | None
-    """The line added to `.shadowtreeignore`, or that would be; None if it was recorded already."""
+    """The line that was or would be added to `.shadowtreeignore`; None if the path was recorded already."""
     exists: bool = True
     """Whether the path exists now."""
     dry_run: bool = False

@@ -14,7 +14,7 @@ class Result:
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Return the documented JSON: every field, unless the class says otherwise."""
+        """Return the documented JSON: every field, unless a class overrides this."""
         names: tuple[str, ...] = type(self).__match_args__  # type: ignore[attr-defined]  # all of ours have it
         return pick(self, *names)
 

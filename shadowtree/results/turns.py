@@ -1,6 +1,6 @@
-"""What the hooks of an agent report of a turn, what came of it, and what a model reads after an undo.
+"""Turns as an agent's hooks report them, what was recorded, and the text that a model reads after an undo.
 
-Light: every hook loads it.
+Every hook loads this module, so it imports little.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ CLOSE = "close"
 MISSED = "missed"
 
 MOST_PATHS = 20
-"""How many paths the model gets to read."""
+"""How many paths the model is shown."""
 _MOST_TURNS = 20
 _MOST_CHARACTERS = 300
-"""Of one path."""
+"""How much of one path the model is shown."""
 _ADVICE = "These files no longer have your earlier edits; read them again before you rely on them."
 
 
@@ -32,42 +32,42 @@ class TurnEvent:
     """Something that happened in a turn of an agent."""
 
     kind: str
-    """`begin`, `step`, `step-end`, `end`; `close`: the session is over; `missed`: it began unrecorded."""
+    """`begin`, `step`, `step-end`, `end`; `close`: the session ended; `missed`: the turn began unrecorded."""
     id: str | None = None
-    """The id of the turn's message, the same in every event of the turn; None: of the one that is open."""
+    """The id of the turn's message, the same in every event of the turn; None: the open message."""
     text: str = ""
     """The prompt."""
     meta: dict[str, Any] | None = None  # Any: JSON
-    """Of the message, or of the step."""
+    """The JSON object of the message, or of the step."""
     step: str = ""
     """The name of the step."""
     is_numbered: bool = False
-    """The name is that of the tool: calls of it are numbered, because the agent does not name them."""
+    """Whether `step` is the tool's name: its calls are numbered, because the agent does not name them."""
     is_dated: bool = False
-    """The agent has no ids for turns: this one was made from the time, and another run makes another."""
+    """Whether `id` was made from the time, because the agent has no turn ids: each run makes another id."""
     is_report: bool = False
-    """Nobody asked for anything: something that the turn before had left running has ended."""
+    """Whether no prompt began the turn: something that an earlier turn left running has ended."""
 
 
 @frozen
 class TurnRecord:
-    """What came of it."""
+    """What was recorded for an event."""
 
     message: str | None = None
-    """The id of the message that it belongs to; None: it belongs to none, and nothing was recorded."""
+    """The id of the message that the event belongs to; None if there is none, and nothing was recorded."""
     is_new: bool = False
-    """The message began with it."""
+    """Whether the message began with this event."""
     is_first: bool = False
-    """It is the first record of this worktree."""
+    """Whether it is the first record of this worktree."""
     undone: list[tuple[int, str]] = field(default_factory=list)
-    """The turns that were undone since the one before: their numbers in the log, and first lines."""
+    """The turns that were undone since the previous message: their numbers in the log, and first lines."""
     paths: list[str] = field(default_factory=list)
-    """The paths that are different since, because of that."""
+    """The paths that differ because of that."""
     warnings: list[str] = field(default_factory=list)
 
 
 def describe_undo(turns: Sequence[tuple[int, str]], paths: Sequence[str]) -> str:
-    """Write what was undone since the model's last turn, by the numbers of the log; empty: nothing was.
+    """Write what was undone since the model's last turn, by the numbers of the log; empty if nothing was.
 
     Names of files and prompts are quoted as JSON, so that the model reads them as data.
     """

@@ -1,4 +1,4 @@
-"""What is kept: which messages are forgotten, budgets, and sweeping what nobody needs.
+"""Retention: which messages are forgotten, budgets, and sweeping what nothing needs.
 
-Never removes what a live message needs.
+It never removes what a live message needs.
 """

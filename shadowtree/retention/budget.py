@@ -1,8 +1,8 @@
-"""Keep a store within its budget: forget the oldest messages first, then free what only they needed.
+"""Keep a store within its budget: forget the oldest messages, and free what only they needed.
 
-The budget is compared after every record with what is known already: the sizes of packs, of the timeline and
-of the cache. A store that is over it forgets until what is left fits into four fifths of it, so that this is
-seldom. The newest turns are never forgotten: if they alone do not fit, each record warns.
+After every record, the budget is compared with sizes that are known already: those of packs, timeline and
+cache. A store over its budget forgets until the rest fits into four fifths of it, so that this happens
+rarely. The newest turns are never forgotten: if they alone do not fit, each record warns.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from shadowtree.retention.forget import ForgetOptions
 
 SHARE = 0.8
-"""How much of a budget is left in use by forgetting; from there on `status` warns."""
+"""The share of a budget that may be in use after forgetting; above it, `status` warns."""
 _LARGEST = 10
-"""How many paths the figures of a store name."""
+"""How many paths the figures of a store list."""
 
 
 def keep_budget(locked: Locked, settings: Settings) -> list[str]:
-    """Free, and if that is not enough forget, what a store has no room for; return what to warn of.
+    """Bring a store within its budget: free, and if that is not enough, forget; return warnings.
 
     It runs after a record, which stays recorded whatever fails here (invariant 11).
     """
@@ -68,9 +68,9 @@ def apply_retention(
     *,
     is_empty: bool = False,
 ) -> Forgotten:
-    """Forget what is not kept of one session, or of all.
+    """Forget what is not kept, of one session or of all.
 
-    Of all, also what the settings say of sessions and of budgets, if nothing else is asked for.
+    If no session and no option says what to keep, the limits on sessions and the budget apply too.
     """
     refuse_unknown(how, "keep_last", "keep_within", "keep_sessions", "dry_run", "gc")
     keep_last, keep_within = how.get("keep_last"), how.get("keep_within")
@@ -96,15 +96,15 @@ def apply_retention(
 
 
 def summarise_gc(done: Forgotten, read_stats: Callable[[], Stats]) -> Swept:
-    """Say what was removed from a store, or would be."""
+    """Return what was removed from a store, or would be."""
     if done.dry_run:
-        # How many objects would go is known only when packs are written anew: some are spared.
+        # How many objects would go is known only after packs are rewritten, because some parts are spared.
         return Swept(None, read_stats().free_bytes, done.warnings)
     return Swept(done.removed, done.freed, done.warnings)
 
 
 def _foresee(opened: OpenStore, old: Forgetting, budget: Settings | None) -> Forgotten:
-    """Say what would be forgotten: what is old, and what a budget would have no room for after that."""
+    """Return what would be forgotten: what is old, and then what would still exceed the budget."""
     planned = old if budget is None else plan_over(opened, budget, old)
     warnings = []
     if budget is not None and planned is not old:
@@ -119,7 +119,7 @@ def _fit_budget(
 ) -> Forgotten:
     """If the store is over its budget: free, then forget and free again. Adds to `warnings` as it goes.
 
-    Where nothing may be forgotten, only who `is_asked` frees what a brief sweep left.
+    If nothing may be forgotten, it frees only if `is_asked`: an earlier, brief sweep may have left something.
     """
     sweep, last_sweep, planned = Sweep(), Sweep(), None
     with locked() as opened:
@@ -147,7 +147,7 @@ def _fit_budget(
 def _forget_oldest(
     opened: OpenStore, settings: Settings, sweep: Sweep, warnings: list[str]
 ) -> Forgetting | None:
-    """Forget what the budget has no room for, if a sweep can free it; else raise and change nothing."""
+    """Forget what exceeds the budget, if a sweep can free it; otherwise raise and change nothing."""
     used = opened.measure()
     choice = _choose_to_fit(opened, settings, used - opened.measure_packs())
     planned = plan_forgetting(opened.journal, choice)
@@ -160,20 +160,20 @@ def _forget_oldest(
     return planned
 
 
-# What a budget has no room for
+# What exceeds a budget
 
 
 def is_over(opened: OpenStore, settings: Settings) -> bool:
-    """Whether a store takes more than its budget; 0: it may take anything."""
+    """Return whether a store takes more than its budget; a budget of 0 sets no limit."""
     return settings.store_budget > 0 and opened.exceeds(settings.store_budget)
 
 
 def plan_over(opened: OpenStore, settings: Settings, planned: Forgetting) -> Forgetting:
-    """Add to a plan what the budget would have no room for once that is forgotten and freed."""
+    """Add to a plan what would still exceed the budget once the plan is carried out."""
     if not is_over(opened, settings):
         return planned
     journal = opened.journal
-    # What waits in the timeline goes into packs.
+    # Journaled packs are part of the timeline, but their objects are counted in `sizes`.
     waiting = sum(len(content.pack) + len(content.index) for content in journal.packs.read_all())
     beside = opened.measure() - opened.measure_packs() - waiting
     sizes = PathSizes(opened.objects)
@@ -187,7 +187,7 @@ def plan_over(opened: OpenStore, settings: Settings, planned: Forgetting) -> For
 
 
 def _choose_up_to(opened: OpenStore, settings: Settings, last: int) -> Choice:
-    """Choose all that may be forgotten and began when no more trees than `last` were recorded."""
+    """Choose whatever may be forgotten and began while no tree newer than `last` was recorded."""
     journal = opened.journal
     named = journal.retention.named_trees()
     return choose_up_to(read_remaining(journal), max(1, settings.keep_turns), named, last)
@@ -196,9 +196,9 @@ def _choose_up_to(opened: OpenStore, settings: Settings, last: int) -> Choice:
 def _choose_to_fit(
     opened: OpenStore, settings: Settings, beside: int, *, going: Collection[int] = ()
 ) -> Choice:
-    """Choose the oldest, until packs of what is left fit into a share of the budget.
+    """Choose the oldest, until packs of the rest, and `beside` more bytes, fit into a share of the budget.
 
-    They share it with what takes `beside` bytes. Trees that are `going`, by number, are not counted.
+    Trees in `going`, by number, are not counted.
     """
     most = _choose_up_to(opened, settings, BEYOND)
     if most.is_nothing:
@@ -223,12 +223,12 @@ def _choose_to_fit(
 
 
 def make_no_stats(worktree: str, store: str, settings: Settings) -> Stats:
-    """Return the figures of a worktree of which nothing is recorded."""
+    """Return the figures of a worktree without records."""
     return Stats(worktree, store, 0, settings.store_budget or None, 0, 0, 0, 0, None, None, 0, 0, 0, 0, 0)
 
 
 def read_stats(opened: OpenStore, site: Site) -> Stats:
-    """Say what the store holds and what that takes. Every object that is needed is looked up."""
+    """Return what the store holds and how much space that takes. Looks up every object that is needed."""
     opened.refresh()
     journal, layout = opened.journal, opened.layout
     old = plan_old(opened, read_keep(site.settings), most_sessions=site.settings.max_sessions)

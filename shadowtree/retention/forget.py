@@ -1,8 +1,8 @@
-"""Forgetting: mark messages, acts and trees as forgotten, in one transaction, and free what only they needed.
+"""Forget: mark messages, acts and trees as forgotten, in one transaction, and free what only they needed.
 
-Marking alone frees nothing: what no live tree needs any more goes when the store is swept. Where it is to be
-freed, that is proved possible before anything is marked. The lock comes in as a function that takes it,
-because a sweep lets others have it between two steps.
+Marking alone frees nothing: a sweep removes what no live tree needs any more. If space should be freed, that
+is proved possible before anything is marked. The lock is passed in as a function that takes it, because a
+sweep releases it between two steps.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Forgetting:
     """The session and the id of each, oldest first."""
     choice: Choice
     trees: list[int]
-    """The numbers of the trees that nothing needs then."""
+    """The numbers of the trees that nothing needs afterwards."""
     sessions: Sequence[int]
-    """The sessions that are dropped with it, of which nothing is left then."""
+    """The sessions that are dropped with it: nothing of them is left afterwards."""
 
     @property
     def is_nothing(self) -> bool:
@@ -62,29 +62,29 @@ if TYPE_CHECKING:
         keep_last: int | None
         """The newest messages of each session."""
         keep_within: float | str | None
-        """What is not older: seconds, or text such as `30d`."""
+        """Whatever is not older than this: seconds, or text such as `30d`."""
         keep_sessions: Collection[str]
-        """All of these sessions."""
+        """Everything of these sessions."""
         dry_run: bool
         """Change nothing, and return what would be forgotten."""
         gc: bool
-        """False: free nothing yet."""
+        """If False, free nothing yet."""
 
     class DropOptions(TypedDict, total=False):
         """How a session is dropped."""
 
         force: bool
-        """Even if a message of it is open or pinned."""
+        """Drop it even if one of its messages is open or pinned."""
         dry_run: bool
         """Change nothing, and return what would be forgotten."""
         confirm: Callable[[Forgotten], bool] | None
-        """Asked before anything is forgotten."""
+        """Called before anything is forgotten; False stops it."""
 
 
 def read_keep(
     settings: Settings, keep_last: int | None = None, keep_within: float | str | None = None
 ) -> Keep:
-    """Read what to keep: the settings, or, if anything is given, that alone and the newest turn."""
+    """Return what to keep: what the settings say, or, if anything is given, only that and the newest turn."""
     if keep_last is None and keep_within is None:
         return Keep(settings.keep_last, int(settings.keep_within * 1000), max(1, settings.keep_turns))
     if keep_last is not None and keep_last < 1:
@@ -94,9 +94,9 @@ def read_keep(
 
 
 def drop_session(locked: Locked, name: str, how: DropOptions) -> Forgotten:
-    """Forget a whole session, and free what only it needed; its name is free again.
+    """Forget a whole session, and free what only it needed; its name can be used again.
 
-    One with an open or a pinned message stays, unless `force` is given.
+    A session with an open or pinned message is refused, unless `force` is given.
     """
     refuse_unknown(how, "force", "dry_run", "confirm")
     sweep, confirm = Sweep(), how.get("confirm")
@@ -113,7 +113,7 @@ def drop_session(locked: Locked, name: str, how: DropOptions) -> Forgotten:
 
 
 def forget_lost(locked: Locked, messages: set[int], events: set[int], trees: set[int]) -> list[str]:
-    """Forget the messages, acts and trees that need something lost, and free them; say what was done."""
+    """Forget the messages, acts and trees that need lost objects, and free them; return what was done."""
     if not events and not trees:
         return []
     sweep = Sweep()
@@ -133,7 +133,7 @@ def forget_lost(locked: Locked, messages: set[int], events: set[int], trees: set
 
 
 def forget(opened: OpenStore, planned: Forgetting, sweep: Sweep | None) -> None:
-    """Mark it all as forgotten, or nothing if anything fails; with a `sweep`, only if that can free it."""
+    """Mark all of a plan as forgotten, or nothing; with a `sweep`, only if that can free the space."""
     if list_own_refs(opened.layout.store):
         from shadowtree.store.repo import drop_own_refs
 
@@ -194,7 +194,7 @@ def _plan_drop(journal: Journal, name: str, *, is_forced: bool) -> Forgetting:
 
 
 def _plan_lost(journal: Journal, messages: set[int], events: set[int], trees: set[int]) -> Forgetting:
-    """Choose everything that is hurt; raise StoreDamaged if some of it is never forgotten."""
+    """Plan to forget everything that is hurt; raise StoreDamaged if some of it is pinned or open."""
     remaining = read_remaining(journal)
     choice = choose_lost(remaining, messages, events, trees)
     hurt = messages - set(choice.messages)
@@ -207,7 +207,7 @@ def _plan_lost(journal: Journal, messages: set[int], events: set[int], trees: se
 
 
 def plan_forgetting(journal: Journal, choice: Choice, sessions: Sequence[int] = ()) -> Forgetting:
-    """Find which trees nothing needs without what was chosen; `sessions` are dropped with it."""
+    """Find the trees that nothing needs once the choice is forgotten; `sessions` are dropped with it."""
     journal.require_sound()
     names = journal.session_names()
     rows = journal.messages_by_number(choice.messages)
@@ -270,10 +270,10 @@ def _find_passed(journal: Journal, act: Event) -> set[int]:
 
 
 def find_needed(journal: Journal, choice: Choice) -> set[int]:
-    """Find the trees that are still needed without what was chosen.
+    """Find the trees that are still needed once the choice is forgotten.
 
-    The last tree; those of live messages, steps and acts; bare ones that stay. And, unless it is lost,
-    that of the last wrap, which sessions start from.
+    These are the last tree; the trees of live messages, steps and acts; bare trees that stay; and, unless it
+    is lost, the tree of the last wrap, from which sessions start.
     """
     gone = set(choice.messages)
     needed = {

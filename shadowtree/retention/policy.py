@@ -1,10 +1,10 @@
 """Choose which messages, acts and trees to forget: by age, by number, by budget, by damage. Pure.
 
-Oldest first, and never what is pinned, what is open, or the newest turns: those of the store, and those of it
-that are in force, so that they can be undone.
+The oldest go first. Pinned and open messages are never forgotten, nor are the newest turns: the newest ones
+of the store, and the newest ones in force, so that these can be undone.
 
-    session a    m1  m3  m4 ────── m7      keep_last 2 keeps m4, m7 and m2, m6
-    session b        m2  m5p m6            m5 is pinned; m1 and m3 go if they are older than keep_within too
+    session a    m1  m3  m4 ────── m7      keep_last 2 keeps m4, m7 and m5, m6
+    session b        m2p m5  m6            m2 is pinned; m1 and m3 go if they are older than keep_within too
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from shadowtree.timeline.removal import Act, Age, Named
 
 @frozen
 class Keep:
-    """What is to be kept: what any of these keeps."""
+    """What to keep: everything that any of these keeps."""
 
     last: int = 0
-    """So many of the newest messages of each session."""
+    """How many of the newest messages of each session."""
     within_ms: int = 0
-    """Those that are not older."""
+    """Everything that is not older than this."""
     turns: int = 1
-    """So many of the newest turns of the store."""
+    """How many of the newest turns of the store."""
     sessions: frozenset[int] = frozenset()
-    """All of these sessions."""
+    """Everything of these sessions."""
 
 
 @frozen
@@ -34,7 +34,7 @@ class Remaining:
     """What is left of a store."""
 
     messages: list[Age]
-    """Oldest first; and so are the others."""
+    """Oldest first, like the other lists."""
     acts: list[Act] = field(default_factory=list)
     bare: list[tuple[int, int]] = field(default_factory=list)
     """Trees that no message and no act ever named: number, and time in seconds."""
@@ -43,14 +43,14 @@ class Remaining:
     in_force: frozenset[int] = frozenset()
     """The messages in force that the sessions would undo first."""
     out: Mapping[int, int] = field(default_factory=dict)
-    """The messages that are out of their lines, each with the last one that was made with it in."""
+    """The messages out of their lines, each with the last message recorded before it was taken out."""
     last_acts: frozenset[int] = frozenset()
     """The last acts of each session, down to the one that `unrevert` would reverse."""
     passed: frozenset[int] = frozenset()
-    """The messages that these undid or redid: without them nothing leads back to where the session was."""
+    """The messages that those acts undid or redid: without them, nothing leads back to before the acts."""
 
     def of_session(self, session: int | None) -> Remaining:
-        """Return what is left of one session; trees that nobody named are no session's."""
+        """Return what is left of one session; bare trees belong to no session."""
         messages = [each for each in self.messages if each.session == session]
         acts = [each for each in self.acts if each.session == session]
         return Remaining(messages, acts, [], self.open, self.in_force, self.out)
@@ -58,15 +58,15 @@ class Remaining:
 
 @frozen
 class Choice:
-    """What is to be forgotten."""
+    """What to forget."""
 
     messages: list[int]
     acts: list[int]
-    """By their events."""
+    """By the numbers of their events."""
     bare: list[int]
     """By their numbers."""
     lost: frozenset[int] = frozenset()
-    """Trees, by their numbers, of which something is lost: they stay only for what names them and stays."""
+    """Trees with lost objects, by number: they stay only if something that stays names them."""
 
     @property
     def is_nothing(self) -> bool:
@@ -107,23 +107,23 @@ def choose_sessions(remaining: Remaining, sessions: Collection[int]) -> Choice:
 
 
 def list_kept(remaining: Remaining, session: int) -> list[int]:
-    """List the messages that keep a session from being dropped unasked: those open or pinned."""
+    """List the messages that keep a session from being dropped unless forced: those open or pinned."""
     own = [each for each in remaining.messages if each.session == session]
     return [each.number for each in own if each.number in remaining.open or each.is_pinned]
 
 
 def find_surplus(remaining: Remaining, most: int) -> list[int]:
-    """Find the sessions that are more than so many: those that began a message longest ago; 0: none is."""
+    """Find the sessions beyond the `most` that last began a message, except kept ones; 0 finds none."""
     newest_first = list(dict.fromkeys(each.session for each in reversed(remaining.messages)))
     surplus = newest_first[most:] if most else []
     return sorted(session for session in surplus if not list_kept(remaining, session))
 
 
 def choose_up_to(remaining: Remaining, turns: int, named: Sequence[Named], last: int) -> Choice:
-    """Choose all that began when no more trees than `last` were recorded, where a budget may forget that.
+    """Choose whatever began while no tree newer than `last` was recorded, if a budget may forget it.
 
-    What leads back from the last act of each session stays: it may be done, and its way back named, a
-    moment before the budget is looked at.
+    What leads back from the last act of each session stays: the act may have been done, and its way back
+    reported, right before the budget is checked.
     """
     old = {each for each, place in _find_places(named).items() if place <= last}
     numbers = {number for number, _ in old} - find_protected(remaining, turns) - remaining.passed
@@ -146,9 +146,9 @@ def join_choices(one: Choice, other: Choice) -> Choice:
 
 
 def rank_trees(named: Sequence[Named]) -> dict[int, int]:
-    """Rank each tree that is named: up to which tree everything has to go before nothing needs it.
+    """Rank each named tree by the tree up to which everything must be forgotten before nothing needs it.
 
-    A session that rested for long starts from an old tree, which is needed as long as what came since:
+    A session that was idle for long starts from an old tree, which is needed as long as much newer ones:
 
         trees      1    2    3    4    5
         session a  a1 ───────────────▶ a2      1 is ranked as 5: it goes with a2, not before b1 and b2
@@ -183,7 +183,7 @@ def _find_places(named: Iterable[Named]) -> dict[_Key, int]:
 def choose_lost(
     remaining: Remaining, messages: Collection[int], acts: Collection[int], trees: Collection[int]
 ) -> Choice:
-    """Choose what needs something lost, by numbers, but for messages that are pinned or open."""
+    """Choose the given messages, acts and trees, which need lost objects, except pinned or open messages."""
     going = set(messages) - find_protected(remaining, 0)
     return Choice(
         [each.number for each in remaining.messages if each.number in going],
@@ -194,7 +194,7 @@ def choose_lost(
 
 
 def protected_acts(remaining: Remaining, turns: int) -> set[int]:
-    """Find the acts that no budget takes away: those since the newest turns began."""
+    """Find the acts that neither age nor a budget forgets: those since the newest turns began."""
     turn_of = find_turns(remaining.messages)
     newest = _newest_turns(remaining.messages, turn_of, turns)
     events = [act.number for act in remaining.acts]
@@ -217,7 +217,7 @@ def find_protected(remaining: Remaining, turns: int) -> set[int]:
 
 
 def find_turns(messages: Sequence[Age]) -> dict[int, int]:
-    """Map each message to its turn: to the number of the first message of that."""
+    """Map each message to its turn, named by the number of the turn's first message."""
     turn_of: dict[int, int] = {}
     present: dict[int, int] = {}
     for each in messages:
@@ -228,7 +228,7 @@ def find_turns(messages: Sequence[Age]) -> dict[int, int]:
 
 
 def _without_needed(remaining: Remaining, going: list[Age]) -> list[Age]:
-    """Leave out messages that are out of a line on which others stay that hold what they did."""
+    """Leave out messages that are out of a line, if messages that contain their changes stay on it."""
     numbers = {each.number for each in going}
     staying = [each for each in remaining.messages if each.number not in numbers]
 
@@ -251,7 +251,7 @@ def _newest_turns(messages: Sequence[Age], turn_of: dict[int, int], count: int) 
 
 
 def _find_newest(items: Sequence[Age | Act], count: int) -> set[int]:
-    """Find so many of the newest messages, or acts, of each session."""
+    """Find the `count` newest messages, or acts, of each session."""
     counts: dict[int, int] = {}
     found: set[int] = set()
     for each in reversed(items):
@@ -262,7 +262,7 @@ def _find_newest(items: Sequence[Age | Act], count: int) -> set[int]:
 
 
 def _find_acts(remaining: Remaining, going: Collection[Age]) -> set[int]:
-    """Find the acts before a message of their session that goes: taking them back would cross it."""
+    """Find the acts before a message of their session that goes: reversing them would have to pass it."""
     newest: dict[int, int] = {}
     for each in going:
         newest[each.session] = max(newest.get(each.session, 0), each.event)

@@ -1,7 +1,7 @@
-"""What recorded trees take in a store: by path, and by who needs them. Read without the lock.
+"""Measure how much space recorded trees take in a store, by path and by session. Needs no lock.
 
-Every object counts once, with the bytes that it has in its pack, at the path where the newest tree has it.
-What several trees share is walked once: the cost is that of what is stored, not of trees times files.
+Every object counts once, with its size in its pack, at the path where the newest tree has it. Subtrees that
+several trees share are walked once, so the cost depends on how much is stored, not on trees times files.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from shadowtree.store.walk import Walker
 from shadowtree.timeline.schema import TreeRecord
 
 Claimant = int | None
-"""Who needs a tree: a session by its number; None: no session does."""
+"""The number of a session that needs a tree; None if no session does."""
 _Place = tuple[RelPath, bool]
-"""A path, and whether a file or link was there; else a directory, of which the listing counts."""
+"""A path, and whether it was a file or link; of a directory, only the listing counts."""
 _INDEX_ENTRY = 28
-"""How many bytes an object has in the index of its pack."""
+"""How many bytes an object takes in the index of its pack."""
 _SHARED = -1
 """Stands for more than one claimant."""
 
 
 def read_usage(opened: OpenStore, site: Site, top: RelPath, depth: int) -> Usage:
-    """Say what all versions of a path take, and of the paths below it."""
+    """Return how much space all versions of a path take, and of the paths below it."""
     opened.refresh()
     sizes = PathSizes(opened.objects)
     sizes.add(reversed(list(opened.journal.live_trees())))
@@ -40,18 +40,18 @@ def read_usage(opened: OpenStore, site: Site, top: RelPath, depth: int) -> Usage
 
 
 def make_no_usage(top: RelPath) -> Usage | None:
-    """Return what the worktree takes of which nothing is recorded; None: no path below it can be known."""
+    """Return the usage of a worktree without records; None for a path below it, which is not known."""
     return Usage(".", 0, 0, []) if top == ROOT else None
 
 
 def read_session_sizes(opened: OpenStore, site: Site) -> list[SessionFigure]:
-    """Say what each session alone needs, the most first; what several need is in none of them."""
+    """Return how much space each session alone needs, largest first. Shared objects count for none."""
     opened.refresh()
     journal = opened.journal
     sessions, records = journal.retention.sessions_of_trees(), journal.live_trees()
     claimants = [sessions.get(record.number, {None}) for record in records]
     if claimants:
-        # The last tree stays whatever is forgotten.
+        # The last tree stays, whatever is forgotten.
         claimants[-1] = set()
     sums = measure_claims(opened.objects, zip(records, claimants, strict=True))
     messages, names = journal.retention.count_messages(), journal.live_sessions()
@@ -71,15 +71,15 @@ class PathSizes:
         self._walker = Walker(objects)
         self._figures: dict[_Place, tuple[int, int]] = {}
         self.total = 0
-        """All of it together, with what facts take."""
+        """The bytes of everything together, including facts."""
 
     @property
     def packed(self) -> int:
-        """How many bytes packs of all of it have, with their indexes: much of that if objects are tiny."""
+        """How many bytes packs of all this take, including indexes, which matter if objects are tiny."""
         return self.total + _INDEX_ENTRY * len(self._walker.reached)
 
     def add(self, records: Iterable[TreeRecord]) -> None:
-        """Weigh all that recorded trees need; what several need counts where the first one has it."""
+        """Count everything that recorded trees need; a shared object counts where the first tree has it."""
         for record in records:
             for path, tree, rows in self._walker.walk(record.tree):
                 self._count(tree, (path, False))
@@ -92,7 +92,7 @@ class PathSizes:
             self.add_others(record.blobs_beside)
 
     def add_others(self, ids: Iterable[bytes]) -> None:
-        """Weigh objects that are needed though no tree has them."""
+        """Count objects that are needed although no tree has them."""
         for id in filter(self._walker.is_new, ids):
             self._count(id)
 
@@ -105,11 +105,11 @@ class PathSizes:
             self._figures[place] = before + size, versions + 1
 
     def list_largest(self, count: int) -> list[PathFigure]:
-        """List the files and listings that take most."""
+        """List the files and directory listings that take the most space."""
         return _list_figures(self._figures)[:count]
 
     def summarise(self, path: RelPath, depth: int) -> Usage | None:
-        """Sum up what is at a path and below it, down to so many levels; None: nothing is."""
+        """Sum up what is at a path and below it, down to `depth` levels; None if nothing is."""
         sums: dict[_Place, tuple[int, int]] = {}
         for (each, is_file), (size, versions) in self._figures.items():
             for place in _places(each, path, depth, is_file=is_file):
@@ -125,10 +125,10 @@ class PathSizes:
 def measure_claims(
     objects: Objects, owned: Iterable[tuple[TreeRecord, set[Claimant]]]
 ) -> dict[Claimant, int]:
-    """Weigh for each claimant what it alone needs.
+    """Return how many bytes each claimant alone needs.
 
-    Each object gets the claimant of the first tree that has it, and a second one makes it shared, together
-    with all below it. So a tree is read twice at most, however many others have it.
+    Each object gets the claimant of the first tree that has it. A second claimant makes it shared, together
+    with everything below it. So a tree is read at most twice, however many others have it.
     """
     claimant_of: dict[bytes, Claimant] = {}
     claimant: Claimant = None
@@ -161,7 +161,7 @@ def _weigh(objects: Objects, wanted: bytes) -> int:
 
 
 def _places(path: RelPath, top: RelPath, depth: int, *, is_file: bool) -> Iterator[_Place]:
-    """List what a path counts for: itself and the directories above it, from `top` down to `depth`."""
+    """List the places that a path counts for: itself and directories above it, from `top` to `depth`."""
     if top and path != top and not path.startswith(top + b"/"):
         return
     levels = path[len(top) :].strip(b"/").count(b"/") + 1 if path != top else 0

@@ -1,4 +1,4 @@
-"""Acts: from a target through a plan to the files, all or nothing.
+"""Acts: from a request through target and plan to the files, all or nothing.
 
-The one package that writes into the worktree, and only through `writer`.
+The only package that changes a user's files, and only through `writer`.
 """

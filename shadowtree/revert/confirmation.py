@@ -1,4 +1,4 @@
-"""Which acts a person has to confirm first. Python callers are asked through `confirm=`."""
+"""Decide which acts must be confirmed first. Python callers pass `confirm=` to be asked."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from shadowtree.revert.outcome import Prepared
 from shadowtree.timeline.schema import RESTORE
 
 _MANY_FILES = 20
-"""An act that deletes more because of messages with an inferred end has to be confirmed."""
+"""An act that deletes more files than this because of inferred ends must be confirmed."""
 
 
 def needs_confirmation(prepared: Prepared) -> bool:
-    """Return whether an act is a restore, or deletes many files because of messages with an inferred end.
+    """Return whether an act must be confirmed: a restore, or many deletions because of inferred ends.
 
-    Nobody said that all that these hold is the agent's. Files that a message with a recorded end made (on
-    the way forward: deleted) never count.
+    A message with an inferred end may include changes that are not the agent's. Files that a message with a
+    recorded end created (or, on the way forward, deleted) never count.
     """
     changes, target = prepared.plan.changes, prepared.target
     if target.kind == RESTORE:

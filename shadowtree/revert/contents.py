@@ -1,7 +1,7 @@
-"""What an act reads: what is at each path now, and the contents that it writes or merges.
+"""What an act reads: the present state of each path, and the contents that it writes or merges.
 
-A path that the rules leave out may still be one that a message made before they did. It is read from the disk
-then, and what it holds has to be stored before it may be replaced (`uncovered`).
+A message may have created a path that the rules leave out today. Such a path is read from the disk, and its
+content must be stored before it may be replaced (`uncovered`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from shadowtree.base.paths import Answer
 
 _MEMORY_BYTES = 64 << 20
-"""How much of what was verified is kept in memory until it is written; the rest is read again."""
+"""How many bytes of verified contents are kept in memory until written; the rest is read again."""
 
 
 class DiskState:
-    """The present state of a worktree, recorded a moment ago."""
+    """The present state of a worktree: a fresh scan, and the disk itself for paths that no rule covers."""
 
     def __init__(self, root: RecordedDirectory, scan: Scan, writer: Writer) -> None:
         self._root = root
@@ -46,12 +46,12 @@ class DiskState:
         self._writer = writer
         self._states: dict[tuple[RelPath, bool], Answer] = {}
         self._names: dict[RelPath, Collection[bytes] | None] = {}
-        """What each directory holds that was asked for a name which no tree has."""
+        """The names in directories that were listed to check the spelling of a path."""
         self.uncovered: dict[RelPath, PathState] = {}
-        """Files and links that were found though no rule covers them."""
+        """Files and links that were found although no rule covers them."""
 
     def state_of(self, path: RelPath, *, as_directory: bool = False) -> Answer:
-        """Return what is at a path; Unknown: something that cannot be put into the store."""
+        """Return what is at a path; Unknown if it cannot be stored."""
         key = path, as_directory
         if key not in self._states:
             self._states[key] = self._state_of(path, as_directory=as_directory)
@@ -66,7 +66,7 @@ class DiskState:
         if answer is None and self._writer.identify(path) is None:
             return None
         if answer is None and not self._writer.is_spelled_so(path, self._names):
-            # The file system folds names: this is another one, which has a state of its own.
+            # The file system folds names: it found another name, which has a state of its own.
             return None
         found = self._writer.state_of(path)
         if isinstance(found, PathState) and is_file(found):
@@ -76,7 +76,7 @@ class DiskState:
         return found
 
     def below(self, path: RelPath) -> Iterator[RelPath]:
-        """List all that is below a directory, covered or not, empty directories too."""
+        """List everything below a directory, covered or not, including empty directories."""
         waiting = [path]
         while waiting:
             directory = waiting.pop()
@@ -90,15 +90,15 @@ class DiskState:
 
 
 class Contents:
-    """The contents that an act merges and writes; what it writes is verified before it begins."""
+    """The contents that an act merges and writes; all are verified before anything is written."""
 
     def __init__(self, objects: Objects, writer: Writer) -> None:
         self._objects = objects
         self._writer = writer
         self._merged: dict[bytes, bytes] = {}
-        """Contents that merging made, and that the store may not have yet."""
+        """Results of merges, which the store may not have yet."""
         self._held: dict[bytes, bytes] = {}
-        """What was verified, as far as there is room for it."""
+        """Verified contents, as far as there is room in memory."""
         self._room = _MEMORY_BYTES
         self.bytes_to_write = 0
 
@@ -106,11 +106,11 @@ class Contents:
 
     @property
     def made(self) -> list[bytes]:
-        """The contents that merging made."""
+        """The results of merges."""
         return list(self._merged.values())
 
     def read_to_merge(self, path: RelPath, blob: bytes) -> bytes | None:
-        """Read a blob that is stored, or else at a path and nowhere else; None: it is too large to merge."""
+        """Read a blob from the store, or else from a path on disk; None if it is too large to merge."""
         if blob in self._merged:
             return self._merged[blob]
         if not self._objects.has(blob):
@@ -120,13 +120,13 @@ class Contents:
             content = b"".join(pieces)
             if blob_id(content) == blob:
                 return content
-            # The worktree has another content: a second copy in the store is whole, or the store is damaged.
+            # The file has different content by now, so the store must have a whole copy of the blob.
             self._objects.require_blob(blob)
         is_small = self._objects.size_of(blob) <= MAX_TEXT_BYTES
         return self._objects.read(b"blob", blob) if is_small else None
 
     def add_merged(self, content: bytes) -> bytes:
-        """Keep what merging made, and return its id."""
+        """Keep the result of a merge, and return its id."""
         blob = blob_id(content)
         self._merged[blob] = content
         return blob
@@ -134,10 +134,10 @@ class Contents:
     # Writing
 
     def verify(self, moves: Iterable[Move], taken: Capture) -> list[bytes]:
-        """Read all that will be written, and all that would bring back what will be replaced (invariant 5).
+        """Read every blob that will be written, and every blob that would undo a replacement (invariant 5).
 
-        What the store does not have of it is put into it. Of that, return the ids of what merging made: the
-        record has to keep it.
+        Store those that the store lacks. Return the ids of merge results among these: the record must keep
+        them.
         """
         made: list[bytes] = []
         for move in moves:
@@ -146,7 +146,7 @@ class Contents:
                     content = self._merged[move.new.blob]
                     made.append(taken.put_stream(len(content), iter([content])))
                 self._verify_new(move.new.blob)
-            # No rule covers it, or what the store had of it is damaged.
+            # No rule covers it, or the copy in the store is damaged.
             if move.old is not None and is_file(move.old) and not self._objects.prove(move.old.blob):
                 size, pieces = self._writer.open_content(move.path)
                 if taken.put_stream(size, pieces) != move.old.blob:

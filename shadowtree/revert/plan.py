@@ -1,21 +1,21 @@
-"""Decide what an act does to each path, before anything is done: from what is wanted and present to a plan.
+"""Make the plan of an act: decide from wanted and present states what to do to each path, before doing it.
 
-A plan has an id (`identify_plan`), by which an act can be bound to it.
+A plan has an id (`identify_plan`), so a caller can insist on exactly this plan.
 
-A path whose present state is not what the timeline last recorded for it is a conflict, unless it already is
-what is wanted, or what somebody else made of it can be merged. Then the shape is checked: what has to become
-a file must hold nothing foreign, and what holds a file must be a directory.
+A path is in conflict if its present state is not what the timeline last recorded, unless it already is as
+wanted, or somebody else's changes can be merged. Then the shape is checked: a directory that has to become a
+file must hold nothing foreign, and whatever holds a file must be a directory.
 
-A merge has a base, that both sides come from: ours is what is there, theirs what the edit made of the base.
-The rules, in this order, for each edit on the way:
+A merge has a base that both sides come from: ours is the present state, theirs is the base with the edit. For
+each edit on the way, these rules apply in order:
 
-- Both sides are the same: that. Only one side differs from the base: that one.
-- Of two regular files the permission bits and the contents are merged each for itself. Bits that both changed
-  collide. Contents are merged by lines; a binary content, and one that is too large, collides.
-- All else collides: a deletion and an edit, two files made at the same path, a link with anything, a file
-  and a directory. A link is never merged as text.
+- If both sides are the same, take that. If only one side differs from the base, take that side.
+- In two regular files, permission bits and contents are merged separately. Bits that both sides changed
+  differently collide. Contents are merged by lines; binary and too large contents collide.
+- Everything else collides: a deletion and an edit, two files created at the same path, a link and anything, a
+  file and a directory. A link is never merged as text.
 
-What collides is not touched, unless it is texts, and the user wants markers.
+A path that collides is not touched, unless only texts collide and the user wants markers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _CHOICES = {
     KEEP_OR_MOVE: ["keep"],
     MARK_OR_KEEP: ["keep", "overwrite"],
 }
-"""What each advice leaves to choose from."""
+"""The choices that each advice offers."""
 _REASONS = {
     "binary": "it is not a text file",
     "too large": "it is too large to merge",
@@ -74,39 +74,39 @@ _REASONS = {
 
 @frozen
 class Merged:
-    """What became of several versions of a path."""
+    """The result of merging several versions of a path."""
 
     state: PathState | None
-    """Only counts if nothing collides."""
+    """Counts only if nothing collides, or if it has markers."""
     collision: str | None = None
-    """Why they cannot be made one."""
+    """Why the versions cannot be merged."""
     hunks: list[Hunk] = field(default_factory=list)
     """Where texts collide."""
     has_markers: bool = False
-    """The texts collide, and both are in it, between markers."""
+    """The texts collide, and `state` holds both versions between markers."""
 
 
 @frozen
 class PathPlan:
-    """What is to be done to each path, and what stands in the way."""
+    """What to do to each path, and what is in the way."""
 
     changes: list[Change]
-    """Sorted by path. A directory that shall go does so only if nothing foreign is left in it."""
+    """Sorted by path. A directory is removed only if nothing foreign is left in it."""
     conflicts: list[ConflictingPath]
     kept: list[RelPath]
     skipped: list[Skipped]
     agreed: list[Change] = field(default_factory=list)
-    """Paths that somebody else had brought to what is wanted: both sides of the change are that."""
+    """Paths that somebody else already changed to the wanted state, which is both sides of the change."""
     marked: list[RelPath] = field(default_factory=list)
     """Paths into which conflict markers are written."""
     edited: list[RelPath] = field(default_factory=list)
-    """Paths among the changed ones that somebody else changed: their edits are merged or overwritten."""
+    """Paths in `changes` that somebody else edited: the edits are merged or overwritten."""
 
 
 def make_plan(wanted: Iterable[Wanted], present: DiskState, merger: Merger, options: Options) -> PathPlan:
-    """Decide what is done to each path. With conflicts in the plan nothing may be done at all.
+    """Decide what to do to each path. If the plan has conflicts, nothing at all may be done.
 
-    For a `diff`, a conflict says where a merge would fail, though the caller did not choose to merge.
+    With `diff`, a conflict shows where a merge would fail, although the caller did not choose to merge.
     """
     return _Planner(present, merger, options).run(wanted)
 
@@ -124,7 +124,7 @@ def identify_plan(plan: PathPlan, target: Target, session: str) -> str:
 
 
 def _split(state: Answer) -> tuple[object, object]:
-    """Return what tells a state from others; a fast `repr` for plans of many files."""
+    """Return a state as a tuple with a fast `repr`: a plan may have many files."""
     return (state.mode, state.blob) if isinstance(state, PathState) else (None, state)
 
 
@@ -143,12 +143,12 @@ class _Planner:
         self._marked: set[RelPath] = set()
         self._edited: set[RelPath] = set()
         self._foreign_directories: set[RelPath] = set()
-        """Directories that no message made: they go empty or not at all, and not silently."""
+        """Directories that no message created: they are removed only if empty, and otherwise refused."""
 
     def run(self, wanted: Iterable[Wanted]) -> PathPlan:
         for want in wanted:
             self._decide(want)
-        # Leaving one path alone may put it into another one's way.
+        # A path that is left alone may be in the way of another one.
         while self._mend_shape():
             pass
         return PathPlan(
@@ -162,7 +162,7 @@ class _Planner:
         )
 
     def _choose(self, path: RelPath) -> OnConflict:
-        """Return what is done with a conflict at a path: what is chosen for it, or nearest above it."""
+        """Return how to handle a conflict at a path: the choice for it or the nearest directory above it."""
         chosen = self._options.chosen
         if chosen:
             for place in (path, *ancestors(path), ROOT):
@@ -204,21 +204,21 @@ class _Planner:
         elif reason is not None and choice == "merge":
             self._merge(want, present, reason, present)
         elif want.is_merged:
-            # Overwriting the user's edit does not overwrite what later messages did.
+            # Overwriting the user's edit must not overwrite the changes of later messages.
             ours = present if reason is None or isinstance(want.expected, Unknown) else want.expected
             self._merge(want, present, reason, ours)
 
     def _merge(
         self, want: Wanted, present: PathState | None, reason: str | None, ours: PathState | None
     ) -> None:
-        """Do what is wanted to a version of a path; `reason`: why it is not what it should be."""
+        """Merge the wanted edits into `ours`; `reason` is why the path is not as expected."""
         is_overwriting = self._choose(want.path) == "overwrite"
         if not want.edits and (reason is None or want.target == want.expected):
-            # What the messages did cancels out.
+            # The messages' changes cancel out.
             del self._changes[want.path]
             return
         if not want.edits or not want.can_merge:
-            # No message changed it, or nobody can tell what one changed. A directory goes if it is empty.
+            # There is nothing to merge, or it cannot be separated. An empty directory is removed.
             assert reason is not None or _is_harmless(want, present)
             if reason is not None and not is_overwriting:
                 self._refuse(want.path, reason, KEEP_OR_OVERWRITE)
@@ -233,14 +233,14 @@ class _Planner:
             return
         del self._changes[want.path]
         if merged.state != present:
-            # Even if that is the target: what somebody edited was not overwritten.
+            # It counts as merged even if it equals the target: somebody's edit was not overwritten.
             is_merged = merged.state != want.target or (reason is not None and not is_overwriting)
             self._changes[want.path] = Change(want.path, present, merged.state, is_merged=is_merged)
         if merged.has_markers:
             self._marked.add(want.path)
 
     def _refuse(self, path: RelPath, reason: str, advice: str, hunks: Sequence[Hunk] = ()) -> None:
-        """Leave a path alone: as a conflict that stops everything, or because that is what was asked for."""
+        """Leave a path alone: as a conflict that stops the act, or because the caller chose `keep`."""
         self._changes.pop(path, None)
         if self._choose(path) == "keep":
             self._kept.add(path)
@@ -252,7 +252,7 @@ class _Planner:
     # Shape
 
     def _mend_shape(self) -> bool:
-        """Repair every change until it fits the others, or drop it; return whether one had to be."""
+        """Adjust or drop every change that does not fit the others; return whether there was one."""
         is_mended = False
         for path in list(self._changes):
             while path in self._changes and self._mend(self._changes[path]):
@@ -274,7 +274,7 @@ class _Planner:
         return False
 
     def _refuse_if_full(self, path: RelPath) -> bool:
-        """Leave a directory alone that holds something that the plan does not remove."""
+        """Refuse a directory if it holds anything that the plan does not remove; return whether it does."""
         for below in self._present.below(path):
             change = self._changes.get(below)
             if change is None or change.new is not None:
@@ -285,12 +285,12 @@ class _Planner:
     def _state_after(self, path: RelPath) -> Answer:
         change = self._changes.get(path)
         if change is None or (change.old == DIRECTORY and change.new is None):
-            # A directory goes only if nothing is left in it.
+            # A directory is removed only if nothing is left in it.
             return self._present.state_of(path, as_directory=True)
         return change.new
 
     def _make_room(self, directory: RelPath, path: RelPath) -> None:
-        """See to it that there is a directory, or give up what was to be put into it."""
+        """Plan to create a directory, or else refuse the path that should go into it."""
         present = self._present.state_of(directory, as_directory=True)
         is_free = self._state_after(directory) is None and directory not in self._kept
         is_overwriting = self._choose(directory) == "overwrite" and directory not in self._changes
@@ -302,9 +302,9 @@ class _Planner:
 
 
 def _is_harmless(want: Wanted, present: PathState | None) -> bool:
-    """Return whether a want loses nothing, no matter who made what is there.
+    """Return whether nothing can be lost, no matter who made the present state.
 
-    An absent directory is made, and one that shall go does so if it is empty, and stays if it is not.
+    An absent directory is created; a directory to remove is removed if it is empty, and otherwise stays.
     """
     if is_file(want.expected):
         return False
@@ -312,7 +312,7 @@ def _is_harmless(want: Wanted, present: PathState | None) -> bool:
 
 
 def _find_edit(want: Wanted, present: PathState | None) -> str | None:
-    """Say in words how a path differs from what was last recorded for it; None if it does not."""
+    """Describe how a path differs from its last recorded state; None if it does not."""
     expected = want.expected
     if isinstance(expected, Unknown):
         return None if present is None else f"something unprotected is in the way: {expected.reason}"
@@ -340,14 +340,14 @@ class Merger:
     def __init__(self, contents: Contents, *, theirs_label: str | None = None) -> None:
         self._contents = contents
         self._label = theirs_label
-        """What markers call the wanted version; None: no markers are written."""
+        """The label of the wanted version in markers; None if no markers are written."""
 
     def merge(self, path: RelPath, present: PathState | None, edits: Sequence[Change]) -> Merged:
-        """Do to the present state what some edits did elsewhere, one after the other."""
+        """Apply edits to the present state, one after the other."""
         merged = Merged(present)
         for edit in edits:
             if merged.has_markers:
-                # What is between markers is no version that anything more could be done to.
+                # No more edits can be applied to a text with markers.
                 return replace(merged, has_markers=False)
             merged = self._merge(path, merged.state, edit)
             if merged.collision is not None and not merged.has_markers:
@@ -381,7 +381,7 @@ class Merger:
         return self._mark(found, ours, mode)
 
     def _mark(self, found: Merge, ours: PathState, mode: int) -> Merged:
-        """List where texts collide; with markers, if they are wanted, around both versions."""
+        """Return where texts collide, and, if markers are wanted, both versions between markers."""
         hunks = [
             Hunk(hunk.ours_line, _as_text(hunk.ours), _as_text(hunk.base), _as_text(hunk.theirs))
             for hunk in found.collisions
@@ -395,7 +395,7 @@ class Merger:
 
 
 def _choose(base: Value, ours: Value, theirs: Value) -> Value | None:
-    """Take what one side changed, or both alike; None: they changed it to different things."""
+    """Return the changed side, or either if both changed alike; None if they changed differently."""
     if theirs in (base, ours):
         return ours
     return theirs if ours == base else None

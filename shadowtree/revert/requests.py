@@ -1,4 +1,4 @@
-"""What a caller asks for, as values: which act, and how to handle conflicts. Loads nothing of the store."""
+"""The requests and options of callers, as values. Loads nothing of the store."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
         """How to do an act."""
 
         on_conflict: OnConflict | Mapping[StrPath, OnConflict]
-        """What to do where somebody else changed a path: `abort`, `keep`, `overwrite` or `merge`.
+        """What to do with a path that somebody else changed: `abort`, `keep`, `overwrite` or `merge`.
 
-        A mapping decides by file or directory; `"*"` stands for all other paths, by default `abort`.
+        A mapping sets this for files and directories; `"*"` stands for all other paths, by default `abort`.
         """
         markers: bool
         """Merge, and write both versions between markers where texts collide."""
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         diff: bool
         """With `dry_run`, also return how each file would differ."""
         expect: str | None
-        """The id of the plan to carry out; PlanOutdated if it would be another one by now."""
+        """The id of the plan to carry out; raises PlanOutdated if the plan is a different one by now."""
         confirm: Confirm | None
-        """Called before a restore, and before an inferred end deletes many files; False stops the act."""
+        """Called before a restore, or if inferred ends would delete many files; False stops the act."""
 
     class UnrevertOptions(ActOptions, total=False):
         """Which act to reverse, and how."""
@@ -69,7 +69,7 @@ class Undo:
 
 @frozen
 class Redo:
-    """Go forward by turns; None: to the end."""
+    """Go forward by turns, or to the end if `turns` is None."""
 
     turns: int | None = 1
 
@@ -80,11 +80,11 @@ class Revert:
 
     id: str
     step: str | None = None
-    """Only to before this step of it."""
+    """Go back only to before this step of the message."""
     paths: frozenset[RelPath] | None = None
     """Only these files and directories."""
     only: bool = False
-    """Take out that message alone, or that step; later ones stay."""
+    """Take out only that message or step; later ones stay."""
 
     @property
     def is_part(self) -> bool:
@@ -94,7 +94,7 @@ class Revert:
 
 @frozen
 class Unrevert:
-    """Reverse the last act that was not reversed; with `undo`, the very last one, an unrevert too."""
+    """Reverse the last act that was not reversed; with `undo`, the very last act, even an unrevert."""
 
     undo: bool = False
 
@@ -116,32 +116,32 @@ class Restore:
 
 
 Confirm = Callable[["Plan"], bool]
-"""Asked before an act that somebody has to agree to; False stops it."""
+"""Called before an act that must be confirmed; False stops it."""
 Request = Undo | Redo | Revert | Unrevert | Switch | Restore
 
 
 @frozen
 class Options:
-    """How an act handles conflicts, and whom it asks."""
+    """How to do an act."""
 
     on_conflict: OnConflict = "abort"
     chosen: Mapping[RelPath, OnConflict] = field(default_factory=dict)
-    """What is done instead at some paths, and below them."""
+    """What to do instead of `on_conflict` at some paths and below them."""
     markers: bool = False
     """Where texts collide, write both versions between markers."""
     confirm: Confirm | None = None
     dry_run: bool = False
     """Change nothing, and return what would be done."""
     diff: bool = False
-    """And how each file would differ."""
+    """With `dry_run`, also return how each file would differ."""
     expect: str | None = None
     """The id of the plan that the caller has seen."""
     files: bool = True
-    """Otherwise only the head moves."""
+    """If False, only the head moves."""
 
 
 def read_revert(id: str, how: RevertOptions, worktree: str) -> tuple[Revert, Options]:
-    """Check the options of a revert, and refuse a part of one that moves only the head."""
+    """Check the options of a revert; `files=False` cannot be combined with `paths`, `step` or `only`."""
     own = parse_paths(how.pop("paths", None), worktree)
     request = Revert(id, how.pop("step", None), own, bool(how.pop("only", False)))
     files = bool(how.pop("files", True))
@@ -163,7 +163,7 @@ def read_restore(ref: str, how: RestoreOptions, worktree: str) -> tuple[Restore,
 
 
 def read_options(how: ActOptions, worktree: str) -> Options:
-    """Check the options of a caller; markers imply merging."""
+    """Check the options that all acts share; `markers` implies merging."""
     refuse_unknown(how, "on_conflict", "markers", "dry_run", "diff", "expect", "confirm")
     on_conflict, chosen = _read_choices(how.get("on_conflict", "abort"), worktree)
     if how.get("markers"):
@@ -184,7 +184,7 @@ def read_options(how: ActOptions, worktree: str) -> Options:
 def _read_choices(
     given: OnConflict | Mapping[StrPath, OnConflict], worktree: str
 ) -> tuple[OnConflict, dict[RelPath, OnConflict]]:
-    """Read what is done with conflicts in general, and at which paths something else."""
+    """Read how to handle conflicts by default, and the exceptions by path."""
     choices = given if isinstance(given, Mapping) else {REST: given}
     for choice in choices.values():
         if choice not in CHOICES:

@@ -1,6 +1,6 @@
-"""From a request to its target: where the head goes, which messages are passed, what each path becomes.
+"""Find the target of a request: where the head goes, which messages are passed, what each path becomes.
 
-A target is found from the journal and the present state; nothing is changed.
+A target is worked out from the journal and the present state; nothing is changed.
 """
 
 from __future__ import annotations
@@ -62,39 +62,39 @@ LAST = "-"
 
 @frozen
 class Target:
-    """What an act is to achieve."""
+    """What an act should achieve."""
 
     kind: str
     wanted: list[Wanted]
     position: Position
     """Where the session stands afterwards."""
     messages: list[MessageRow] = field(default_factory=list)
-    """Those undone, then those redone, each oldest first."""
+    """The messages undone, then those redone, each oldest first."""
     redone: list[MessageRow] = field(default_factory=list)
     over: list[MessageRow] = field(default_factory=list)
-    """The messages on the way, oldest first, those too that are reversed only in part."""
+    """The messages on the way, in the same order, including those reversed only in part."""
     undone: list[MessageRow] = field(default_factory=list)
-    """Those whose changes it reverses, if only in part."""
+    """The messages whose changes it reverses, wholly or in part."""
     turns: int | None = None
     is_short: bool = False
     """Less than was requested can be done."""
     takes_back: int | None = None
     """The act that this one reverses."""
     reverses: str | None = None
-    """What that act is called."""
+    """The name of that act."""
     part_of: int | None = None
     """The message of which only a part is reverted."""
     inferred: frozenset[RelPath] = frozenset()
-    """Paths that are to be absent because of a message whose end was inferred."""
+    """Paths that should become absent because of a message with an inferred end."""
     noted: list[Change] = field(default_factory=list)
-    """What is recorded for paths though nothing is done to them."""
+    """Changes to record for paths that the act does not touch."""
     notes: list[str] = field(default_factory=list)
     is_nothing: bool = False
     """There is nothing to do."""
 
 
 def find_target(request: Request, history: History) -> Target:
-    """Find what a request comes to in one session."""
+    """Find the target of a request in one session."""
     position, find = history.position, history.session.find
     match request:
         case Undo(turns):
@@ -122,7 +122,7 @@ def _find_turns(history: History, verb: str, travel: Travel, turns: int | None) 
     end = travel.stopped_at
     notes = [] if end is None else [f"{verb} stops at message {end.id!r}, which was forgotten"]
     if not travel.messages:
-        # Beyond what was forgotten there is something to redo; below it there is nothing to undo.
+        # There is more to redo beyond a forgotten message, but nothing more to undo before one.
         is_short = bool(notes) and verb == REDO
         is_unknown = history.session.number is None
         notes += _note_others(history) if verb == UNDO or is_unknown else _note_branch(history)
@@ -134,7 +134,7 @@ def _find_turns(history: History, verb: str, travel: Travel, turns: int | None) 
 
 
 def _note_others(history: History) -> Iterator[str]:
-    """Note that other sessions have messages: the name may be mistyped, or another one meant."""
+    """Note that other sessions have messages: the name may be mistyped, or another session meant."""
     session = history.session
     if session.journal.live_sessions().keys() - {session.number}:
         if session.number is None:
@@ -143,7 +143,7 @@ def _note_others(history: History) -> Iterator[str]:
 
 
 def _note_branch(history: History) -> Iterator[str]:
-    """Note where the messages are that the last turn archived when it began, or that go on from the head."""
+    """Note which branch has the messages that the last turn archived, or that continue from the head."""
     position, session = history.position, history.session
     if position.head is None:
         return
@@ -160,9 +160,9 @@ def _note_branch(history: History) -> Iterator[str]:
 
 
 def _find_revert(history: History, request: Revert) -> Target:
-    """Go to just before a message; or, with `only`, take it out from under the later ones.
+    """Go to just before a message; or, with `only`, take it out of the line and keep the later ones.
 
-    For a part of it, only some paths change: the head stays, and the message stays in the line.
+    With a step or paths, only some paths change: the head stays, and the message stays in the line.
     """
     position, find = history.position, history.session.find
     row = resolve_message(history.session, request.id)
@@ -184,7 +184,7 @@ def _find_revert(history: History, request: Revert) -> Target:
 
 
 def _narrow(history: History, target: Target, paths: Collection[RelPath] | None, otherwise: str) -> Target:
-    """Leave out other paths than these, and note those that nothing would be done to."""
+    """Keep only these paths, and note those at which nothing would be done."""
     if paths is None:
         return target
     missed = [path for path in sorted(paths) if not narrow(target.wanted, {path})]
@@ -219,7 +219,7 @@ def _find_switch(history: History, name: str) -> Target:
         row, branch = resolve_ref(history.session, name)
     position, find = history.position, history.session.find
     tip = history.session.find_tip(row, branch)
-    # A message that is open ends now, as the session stands; and so does the present line.
+    # An open message ends now, where the session stands, and so does the present line.
     end, end_of_line = history.end_of(row.number), None if tip == position.tip else history.end_of(tip)
     out = position.out if end is None else end.position.out
     out_at_tip = position.out if end_of_line is None else end_of_line.position.out
@@ -247,9 +247,10 @@ def _find_left(history: History) -> int:
 
 
 def _mend_forward(history: History, wanted: list[Wanted], travel: Travel, after: int) -> list[Wanted]:
-    """Want as in the tree after the message what messages on the way forward changed.
+    """Take the targets of some paths from the tree after the message.
 
-    And what those on the way back changed where their states hold what is out of the line.
+    These are the paths that messages on the way forward changed, and paths on the way back whose recorded
+    states contain changes of messages that are out of the line.
     """
     paths = paths_of(history.changes_of(travel.forward))
     paths |= _find_merged(history, history.route(travel), travel.position)
@@ -258,11 +259,11 @@ def _mend_forward(history: History, wanted: list[Wanted], travel: Travel, after:
 
 
 def _mend_since(history: History, wanted: list[Wanted], travel: Travel, end: int) -> list[Wanted]:
-    """Reverse all that the session did to some paths since the message ended; what cancels out is left alone.
+    """Reverse everything that the session did to some paths since the message ended, unless it cancels out.
 
-    These are the paths of messages that leave the line or come back into it; of those that are out of it and
-    came later, because undoing others may have brought something of them back; and of acts that left the head
-    where it was. The tree after the message lacks what somebody edited before the first of these.
+    These are the paths of messages that leave the line or come back into it; of later messages that are out
+    of it, because undoing others may have brought back parts of them; and of acts that did not move the head.
+    The tree after the message would not do: it lacks edits that somebody made before the first of these.
     """
     head = travel.position.head or 0
     stay_out = {taken.message for taken in travel.position.out if taken.message <= head}
@@ -281,7 +282,7 @@ def _mend_since(history: History, wanted: list[Wanted], travel: Travel, end: int
 def _find_unrevert(history: History, *, is_undo: bool) -> Target:
     """Go back to before the last act that was not reversed, or, if `is_undo`, before the very last one.
 
-    Never over a message: going back over those is what undo is for.
+    It never goes back over a message: undo does that.
     """
     act, cancelled = _find_act(history, is_undo=is_undo)
     if act is None:
@@ -294,7 +295,7 @@ def _find_unrevert(history: History, *, is_undo: bool) -> Target:
     over = [e.number for e in events if not any(first <= e.number <= last for first, last in cancelled)]
     noted: list[Change] = []
     if is_head_only(act, history.journal.event):
-        # It touched no file, and so does reversing it.
+        # It touched no file, so reversing it touches none either.
         over = [number for number in over if number != act.number]
         moved = [change for e in events if e.number == act.number for change in e.changes]
         later = {change.path for e in events if e.number > act.number for change in e.changes}
@@ -314,19 +315,19 @@ def _find_unrevert(history: History, *, is_undo: bool) -> Target:
 
 
 def _find_act(history: History, *, is_undo: bool) -> tuple[Event | None, list[Span]]:
-    """Find the last act that changed anything, and was not reversed unless `is_undo`.
+    """Find the last act that changed anything; unless `is_undo`, the last one that was not reversed.
 
-    Beside it the spans that cancel out, each from an act to the unrevert that reversed it.
+    Also return the spans of events that cancel out, each from an act to the unrevert that reversed it.
     """
     if history.session.number is None:
         return None, []
     acts = history.journal.acts_of(history.session.number)
-    # Before what another machine recorded was joined, the session stood elsewhere.
+    # Before messages of another machine were joined, the session stood elsewhere.
     live = takewhile(lambda act: act.forgotten_ms is None and act.kind != JOIN, acts)
     for act, cancelled in ((act, []) for act in live) if is_undo else standing_acts(live):
         changes = history.journal.changes_of([act.number])[act.number]
         is_move = not is_same_place(history.position_before(act), act.position)
-        # An unrevert that kept every path still counts: what it reversed is not reversed twice.
+        # An unrevert counts even if it kept every path: otherwise its act would be reversed twice.
         is_unrevert = act.takes_back is not None
         if is_move or is_unrevert or any(change.old != change.new for change in changes):
             return act, cancelled
@@ -334,7 +335,7 @@ def _find_act(history: History, *, is_undo: bool) -> tuple[Event | None, list[Sp
 
 
 def _note_newer(history: History, act: Event, newest: Event) -> Iterator[str]:
-    """Note why an act is not reversed, and what else leads back."""
+    """Note why an act is not reversed, and which commands lead back instead."""
     assert newest.message is not None
     kind, id = history.name_act(act), history.session.find(newest.message).id
     yield f"nothing to unrevert: message {id!r} was recorded after the last {kind}"
@@ -344,13 +345,13 @@ def _note_newer(history: History, act: Event, newest: Event) -> Iterator[str]:
         yield f"to restore all files to before the {kind}: shadowtree restore {tree}"
 
 
-# Following a way over messages
+# Following the way over messages
 
 
 def _follow(
     history: History, kind: str, travel: Travel, step: str | None = None, *, is_only: bool = False
 ) -> Target:
-    """Find what each path is to become on the way."""
+    """Find the target of a way over messages."""
     gone = find_gone(history.position, travel, history.session.find)
     if gone is not None and gone.forgotten_ms is not None:
         raise ForgottenMessage(gone.id, gone.forgotten_ms, is_on_way=True)
@@ -381,7 +382,7 @@ def _follow(
 def _find_inferred(route: Route) -> frozenset[RelPath]:
     """Return the paths that are absent at the end of the way because of a message with an inferred end.
 
-    On the way back that is the message that made them, on the way forward the one that deleted them.
+    On the way back, that is the message that created them; on the way forward, the one that deleted them.
     """
     causes: dict[RelPath, bool] = {}
     for message in route.messages:
@@ -394,7 +395,7 @@ def _find_inferred(route: Route) -> frozenset[RelPath]:
 
 
 def _want_directories_away(history: History, wanted: Sequence[Wanted], travel: Travel) -> list[Wanted]:
-    """Want those directories to go, if nothing is left in them, that messages out of the line made."""
+    """Return emptied directories to remove: those that only messages out of the line created."""
     going = [want.path for want in wanted if want.target is None]
     above = {above for path in going for above in ancestors(path)} - {want.path for want in wanted}
     out = [history.session.find(taken.message) for taken in travel.position.out]
@@ -409,7 +410,7 @@ def _want_directories_away(history: History, wanted: Sequence[Wanted], travel: T
 
 
 def _find_made(history: History, paths: set[RelPath], position: Position) -> set[RelPath]:
-    """Return the directories among some paths that messages in force made."""
+    """Return the directories among some paths that messages in force created."""
     if not paths:
         return set()
     changes = history.journal.changes_since(paths, 0, history.session.require_number())
@@ -421,10 +422,10 @@ def _find_made(history: History, paths: set[RelPath], position: Position) -> set
 
 
 def _find_merged(history: History, route: Route, position: Position) -> set[RelPath]:
-    """Return the paths at which the states on the way hold what a message did that stays out of the line.
+    """Return the paths whose states on the way contain changes of a message that stays out of the line.
 
-    That is where the message at which the way ends for a path came after it, and was recorded before
-    it was taken out. Their changes have to be merged.
+    That is so if the message at which the way ends for a path came after the one that is out, and was
+    recorded before that one was taken out. Changes at these paths must be merged.
     """
     merged: set[RelPath] = set()
     for taken in position.out:

@@ -1,11 +1,11 @@
-"""From what the timeline recorded to what each path should become: input for a plan. Pure.
+"""Work out from the timeline what each path should become: the input for a plan. Pure.
 
 The history of a path is what this session's messages and acts did to it, in order:
 
     m1: v0→v1      m2: v1→v2      undo m2: v2→v1      m3: v1→v3
 
-Going back to before m1 wants v0, and expects v3, which is what the timeline recorded last. Where a link of
-the chain does not fit the next one, somebody else edited the path in between: a conflict.
+To go back to before m1, the path should become v0, and should be v3 now, the last recorded state. If a change
+does not start where the one before it ended, somebody else edited the path in between: a conflict.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Wanted:
     path: RelPath
     target: PathState | Unknown | None
     expected: PathState | Unknown | None
-    """What the timeline last recorded for it; unknown: no rule covered it, so nothing should be there."""
+    """The state that the timeline last recorded; Unknown if no rule covered it: nothing should be there."""
     trouble: str | None = None
-    """Why it is in conflict, whatever it is now."""
+    """Why it is in conflict, whatever its present state."""
     last: str = ""
-    """What recorded it last, in words."""
+    """A description of the event that recorded it last."""
     doubt: str | None = None
-    """Why nobody knows what it should be now: it is left alone then, unless it already is the target."""
+    """Why its expected state is not known; then it is left alone, unless it already is the target."""
     edits: list[Change] = field(default_factory=list)
-    """What the messages' changes come to on the way there, to be merged where others changed it too."""
+    """The messages' changes on the way there, joined; merged if others changed the path too."""
     is_merged: bool = False
-    """Merge them in any case: what came later stays."""
+    """Merge the edits in any case, because later changes stay."""
     can_merge: bool = True
-    """Otherwise somebody else's changes are among them."""
+    """False if somebody else's changes are among the edits."""
 
 
 @frozen
@@ -48,21 +48,21 @@ class EventChanges:
     """What one event of this session did to paths."""
 
     number: int
-    """Of the event; they come in this order."""
+    """The number of the event; 0 for changes that do not count."""
     label: str
-    """What it was, in words: `message 'm1'`."""
+    """A description of the event, such as `message 'm1'`."""
     changes: list[Change]
     is_act: bool = False
 
 
 @frozen
 class OtherChange:
-    """Something that another session did to a path."""
+    """A change that another session made to a path."""
 
     reason: str
-    """What it was, in words."""
+    """A description of the change."""
     is_inseparable: bool = False
-    """It is part of what a message is recorded to have done, and cannot be separated from it."""
+    """It is part of a message's recorded changes, and cannot be separated from them."""
 
 
 @frozen
@@ -70,23 +70,23 @@ class Past:
     """What was done to some paths from an event on."""
 
     events: list[EventChanges]
-    """All that this session did to them."""
+    """Everything that this session did to them."""
     others: dict[RelPath, OtherChange]
-    """What other sessions did to each."""
+    """By path, what another session did to it."""
 
 
 def want_back(
     over: Collection[int], past: Past, merged: Collection[RelPath] = (), passed: Collection[int] = ()
 ) -> list[Wanted]:
-    """Want every path that the events `over` changed to be what it was before the first of them.
+    """Return what takes every path that the events `over` changed back to before the first of them.
 
-    At the paths `merged` the messages' changes are to be taken out from under what came later. What the
-    events `passed` did was taken out before, and is not there any more.
+    At the paths in `merged`, later changes stay, and the messages' changes are merged out of them. The
+    changes of the events in `passed` were undone earlier, so they are not reversed again.
     """
     found = []
     for path, seen in sorted(_follow(over, past, passed).items()):
         first = seen.first.new
-        # Where nobody knows what was made of it, it is reverted only if it is what it was anyway.
+        # If the state after the first change is unknown, the path is left alone.
         doubt = f"not recorded after: {first.reason}" if isinstance(first, Unknown) else None
         edits = [Change(path, change.new, change.old) for change in reversed(seen.counted)]
         found.append(seen.want(_known(seen.first.old, "before"), edits, doubt, is_merged=path in merged))
@@ -94,7 +94,7 @@ def want_back(
 
 
 def want_forward(over: Collection[int], past: Past, merged: Collection[RelPath] = ()) -> list[Wanted]:
-    """Want every path that the events `over` changed to be what it was after the last of them."""
+    """Return what takes every path that the events `over` changed to after the last of them."""
     found = []
     for path, seen in sorted(_follow(over, past).items()):
         doubt = None if any(change.is_known for change in seen.counted) else "not recorded before"
@@ -105,15 +105,15 @@ def want_forward(over: Collection[int], past: Past, merged: Collection[RelPath] 
 
 
 def want_across(back: Sequence[Wanted], forward: Sequence[Wanted]) -> list[Wanted]:
-    """Want to go back first and then forward.
+    """Join a way back with the way forward that follows it.
 
-    A path that is to be the same at both ends is left alone, whatever somebody else made of it.
+    A path with the same state at both ends is left alone, even if somebody else changed it.
     """
     return [want for want in join_wanted(back, forward) if want.edits or want.target != want.expected]
 
 
 def join_wanted(first: Sequence[Wanted], then: Sequence[Wanted]) -> list[Wanted]:
-    """Want one thing and then another: for a path in both, the second one's target counts."""
+    """Join two lists, applied one after the other: for a path in both, the second target counts."""
     wanted = {want.path: want for want in first}
     for want in then:
         before = wanted.get(want.path)
@@ -127,9 +127,9 @@ def join_wanted(first: Sequence[Wanted], then: Sequence[Wanted]) -> list[Wanted]
 
 
 def want_states(states: Mapping[RelPath, Answer], wanted: Sequence[Wanted]) -> list[Wanted]:
-    """Want some paths to be in states that are known from elsewhere.
+    """Replace the targets of the paths in `states` by those states.
 
-    One that is in that state already, as far as the timeline knows, is left alone.
+    A path that is in that state already, as far as the timeline knows, is left out.
     """
     mended = [
         replace(want, target=_known(states[want.path], "in the tree")) if want.path in states else want
@@ -139,10 +139,10 @@ def want_states(states: Mapping[RelPath, Answer], wanted: Sequence[Wanted]) -> l
 
 
 def want_tree(changes: Iterable[Change]) -> list[Wanted]:
-    """Want every path to be what a tree has, given how that differs from now; what is there is expected.
+    """Return what makes every path equal to a tree, given the changes from now to that tree.
 
-    What is not covered now and the tree does not have is nobody's business. But what only could not be read
-    would have to go: nobody knows what it is, so it stays, and is listed.
+    The present state is expected. A path that is not covered now and not in the tree is left out. But if it
+    only could not be read, it would have to be removed: it stays, and is listed as skipped.
     """
     found = []
     for change in changes:
@@ -154,19 +154,19 @@ def want_tree(changes: Iterable[Change]) -> list[Wanted]:
 
 
 def narrow(wanted: Iterable[Wanted], paths: Collection[RelPath]) -> list[Wanted]:
-    """Leave out other paths than these and those below them."""
+    """Keep only these paths and those below them."""
     return [want for want in wanted if is_among(want.path, paths)]
 
 
 def _follow(over: Collection[int], past: Past, passed: Collection[int] = ()) -> dict[RelPath, _Path]:
-    """Follow every path that the events `over` changed, from the first of them on."""
+    """Build the history of every path that the events `over` changed, from the first of them on."""
     paths: dict[RelPath, _Path] = {}
     for event in past.events:
         for change in event.changes:
             if change.path in paths:
                 paths[change.path].go_on(change, event)
             elif event.number not in over or (event.is_act and change.is_known and change.old == change.new):
-                # Not on the way, or an act that found the path as it was wanted, and did nothing to it.
+                # Not on the way, or an act that left the path alone because it was as wanted already.
                 continue
             else:
                 paths[change.path] = _Path(change, event.label, past.others.get(change.path))
@@ -181,28 +181,28 @@ class _Path:
     def __init__(self, first: Change, label: str, other: OtherChange | None) -> None:
         self.first = first
         self.counted: list[Change] = []
-        """What the events on the way did to it."""
+        """Its changes by the events on the way."""
         self._last: Answer = first.new
-        """What was last recorded for it; where that is unknown, what was known before."""
+        """The last recorded state that is known; Unknown if none is."""
         self._left = first.new
-        """What the last event left, known or not."""
+        """The state after the last event, known or not."""
         self._label = label
         self._other = other
         self._edited: dict[Answer, str] = {}
-        """States that hold somebody's edit, and why we know."""
+        """States that contain somebody's edit, with the reason."""
         self._plain: set[Answer] = {first.old, first.new}
-        """States that hold none."""
+        """States that contain no such edit."""
         self._edited_back: dict[Answer, str] = {}
-        """Of these, states in which somebody's edit ended that nobody overwrote, and why we know."""
+        """States in which somebody's edit ended without being overwritten, with the reason."""
 
     def go_on(self, change: Change, event: EventChanges) -> None:
         """Add the next change.
 
-        A message that goes on from somebody's edit still holds it. An act moves from state to state: the edit
-        is in the way as long as the path is in one that holds it.
+        A message that starts from somebody's edit still contains it afterwards. An act moves from state to
+        state: the edit is in the way only while the path is in a state that contains it.
         """
         if event.is_act and change.old == change.new:
-            # The act found it as it was wanted. An edit in this state is still there.
+            # The act found the path as wanted already. An edit in this state is still there.
             self._end_edit(change, self._edited.get(self._last) or self._edited_back.get(self._last))
             self._last, self._left, self._label = change.new, change.new, event.label
             return
@@ -227,31 +227,31 @@ class _Path:
 
     @property
     def edited_back(self) -> str | None:
-        """The edit that is not in what is there now, and that going forward again would bring back.
+        """An edit that the present state does not contain, and that going forward would bring back.
 
             m1: v0→v1      a line is deleted: v1→u      m2: u→v2      it is added again      undo, merged: →v0
 
-        To go back from v0 loses nothing. Forward, v2 lacks the line: it is somebody's.
+        Going back from v0 loses nothing. Going forward to v2 would delete the line that somebody added.
         """
         return self._edited_back.get(self._last)
 
     def _find_edit(self, change: Change, event: EventChanges) -> str | None:
-        """Describe the edit that a change goes on from; None: it goes on from what was recorded last."""
+        """Describe the edit that a change starts from; None if it starts from the last recorded state."""
         if change.old in self._edited:
             return self._edited[change.old]
         if isinstance(change.old, Unknown):
             if change.new == self._last or change.old == self._left == Unknown(PURGED):
-                # What one left and the next one found was the same, before it was purged.
+                # It came back to the last known state, or both sides are unknown because of a purge.
                 return None
-            # It changed while no rule covered it, perhaps by the user.
+            # It changed while no rule covered it; perhaps the user changed it.
             return f"it was not recorded between {self._label} and {event.label}"
         if isinstance(self._last, Unknown) or change.old == self._last:
             return None
-        # Of several edits the first one is reported.
+        # If there are several edits, the first one is reported.
         return self._edited.get(self._last) or f"it was edited between {self._label} and {event.label}"
 
     def want(self, target: Answer, edits: list[Change], doubt: str | None, *, is_merged: bool) -> Wanted:
-        """Want a target for it, to which some edits lead."""
+        """Return what the path should become, with the edits that lead there."""
         other = self._other
         return Wanted(
             self.first.path,
@@ -267,7 +267,7 @@ class _Path:
 
 
 def _join(edits: list[Change]) -> list[Change]:
-    """Make one edit of those that follow each other: from a to b and from b to c is from a to c."""
+    """Join edits that follow each other: a→b and b→c become a→c. Drop those that cancel out."""
     joined: list[Change] = []
     for edit in edits:
         if joined and joined[-1].new == edit.old and not isinstance(edit.old, Unknown):

@@ -1,4 +1,4 @@
-"""The hidden GIT_DIR of one worktree: where it is, whose it is, its lock, its git objects.
+"""The hidden git directory of one worktree: its location, its identity, its lock, its git objects.
 
-Knows nothing of messages. What is in a worktree is `capture`'s.
+Nothing here knows about messages. The files in a worktree are read by `capture`.
 """

@@ -1,8 +1,8 @@
-"""dulwich's packs over ours, and the list of what is in a pack that comes in.
+"""dulwich's packs on top of ours, and the indexer of packs that are received.
 
-As it comes, dulwich maps packs into memory, where a file that is cut short kills the process, and checks no
-hash. Here each entry is read by itself, and what it comes to is hashed by `Objects`. Private names of dulwich
-are used here, and a few in `repo`; the tests fail when a release changes what is relied upon.
+By default, dulwich maps packs into memory, so that a truncated file kills the process, and checks no hashes.
+Here each entry is read separately, and `Objects` checks the hash of the result. Private names of dulwich are
+used here, and a few in `repo`; the tests fail if a release changes them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shadowtree.store.git_format import KIND_NAMES, KIND_NUMBERS, PackEntry, lis
 _FIRST_READ = 4096
 """Most entries have fewer bytes than this."""
 _REMEMBERED_BYTES = 4 << 20
-"""How many bytes are kept of each pack of what deltas are made of; dulwich would keep 96 MiB."""
+"""How many bytes of delta bases are cached for each pack; dulwich would cache 96 MiB."""
 _ERRORS = (
     ApplyDeltaError,
     AssertionError,
@@ -47,11 +47,11 @@ _ERRORS = (
     ValueError,
     zlib.error,
 )
-"""What dulwich raises when a pack is not what was written."""
+"""The errors that dulwich raises for a damaged pack."""
 
 
 class Pack(Protocol):
-    """A pack of ours, as far as it is needed here."""
+    """The attributes of our packs that are needed here."""
 
     path: str
     size: int
@@ -59,7 +59,7 @@ class Pack(Protocol):
     index: bytes
 
     def find(self, object_id: bytes) -> int | None:
-        """Return where an object is."""
+        """Return the offset of an object."""
 
     def ids(self) -> list[bytes]:
         """Return the id of every object."""
@@ -68,30 +68,30 @@ class Pack(Protocol):
         """Return id, offset and CRC of every entry."""
 
     def pread(self, offset: int, size: int) -> bytes:
-        """Return the bytes at a place, as many as there are."""
+        """Return up to `size` bytes at an offset."""
 
 
 class Indexed(Protocol):
-    """What is in a pack that came in."""
+    """The index of a pack that was received."""
 
     def __iter__(self) -> Iterator[PackIndexEntry]:
         """Return id, offset and CRC of every entry."""
 
     def ext_refs(self) -> Iterable[RawObjectID]:
-        """Return the ids of what deltas are made of and is not in the pack."""
+        """Return the ids of the delta bases that are not in the pack."""
 
 
 class DulwichPack(BasePack):
-    """A pack of dulwich that reads through one of ours, which has the file."""
+    """A pack of dulwich that reads through one of our packs, which owns the file."""
 
     def __init__(self, pack: Pack) -> None:
         super().__init__(pack.path.removesuffix(".pack"), object_format=SHA1)
-        # Not by `from_objects`, which gives up a pack that is damaged anywhere.
+        # Not by `from_objects`, which rejects a pack with any damage.
         self._data, self._idx = _Data(pack), _Index(pack)
         self._data_load = self._idx_load = None
 
     def read_at(self, offset: int) -> tuple[bytes, bytes]:
-        """Return the kind and the content of the object at a place; StoreDamaged if it cannot be read."""
+        """Return kind and content of the object at an offset; raise StoreDamaged if it cannot be read."""
         try:
             kind_number, chunks = self.resolve_object(offset, *self.data.get_object_at(offset))
             return KIND_NAMES[kind_number], b"".join(chunks)  # type: ignore[arg-type]  # no deltas are left
@@ -99,22 +99,22 @@ class DulwichPack(BasePack):
             raise StoreDamaged(f"{self._data_path} has no complete object at {offset}") from error
 
     def keep(self, msg: bytes | None = None) -> str:
-        """Refuse to say something else of whose the pack is."""
+        """Refuse to change the `.keep`, which shows who wrote the pack."""
         raise InvalidInput(f"{self._data_path} is already kept; Shadow.gc removes it when nothing needs it")
 
     def unkeep(self) -> bool:
-        """Refuse to leave the pack to `git gc`."""
+        """Refuse to remove the `.keep`, which protects the pack from `git gc`."""
         return bool(self.keep())
 
     def close(self) -> None:
-        """Leave the file to the pack that has it."""
+        """Do nothing: our pack owns the file."""
 
     def __del__(self) -> None:
-        """Hold nothing that has to be closed."""
+        """Do nothing: there is nothing to close."""
 
 
 class Indexer(PackIndexer):
-    """Lists the entries of a pack that comes in, and refuses trees that nobody could walk."""
+    """Lists the entries of a pack that is received, and refuses trees that are malformed."""
 
     def _result(self, unpacked: UnpackedObject) -> PackIndexEntry:
         if unpacked.obj_type_num == KIND_NUMBERS[b"tree"]:
@@ -129,7 +129,7 @@ class _Data(PackData):
     """The content of a pack, read entry by entry and never mapped."""
 
     def __init__(self, pack: Pack) -> None:
-        # Not by that of dulwich, which maps the file.
+        # The method of the base class is not called, because it maps the file.
         self._pack = pack
         self._filename = pack.path
         self.object_format = SHA1
@@ -143,13 +143,13 @@ class _Data(PackData):
         self._init_offset_cache(_REMEMBERED_BYTES)
 
     def _buffer(self) -> bytes:
-        """Read all of it, for who goes through a whole pack."""
+        """Read all of it, for code that goes through a whole pack."""
         return self._pack.pread(0, self._pack.size)
 
     def get_unpacked_object_at(self, offset: int, *, include_comp: bool = False) -> UnpackedObject:
         raw = self._pack.pread(offset, _FIRST_READ)
         head = parse_entry_head(raw[:64], offset, self._pack.path)
-        # Deflating adds a thousandth at most, and dulwich wants to see a byte more.
+        # Deflating adds a thousandth at most, and dulwich needs one byte more.
         bound = head.start - offset + head.size + head.size // 512 + 128
         if bound > len(raw):
             raw = self._pack.pread(offset, min(bound, self._pack.size - offset))
@@ -158,11 +158,11 @@ class _Data(PackData):
         return unpacked
 
     def close(self) -> None:
-        """Leave the file to the pack that has it."""
+        """Do nothing: our pack owns the file."""
 
 
 class _Index(PackIndex):
-    """The index of a pack, as dulwich asks for it."""
+    """The index of a pack, as dulwich expects it."""
 
     object_format = SHA1
 
@@ -188,4 +188,4 @@ class _Index(PackIndex):
         return self._pack.index[-40:-20]
 
     def close(self) -> None:
-        """Hold no file."""
+        """Do nothing: there is no file."""

@@ -1,6 +1,6 @@
-"""Every file of a store: whether it belongs there, and whether others can look at it or change it.
+"""The files of a store: which of them belong there, and who can read or write them.
 
-It looks at names, owners and modes alone, and changes nothing.
+Only names, owners and modes are read, and only `open_up` changes something: modes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from shadowtree.store.git_format import INDEX_SUFFIX, PACK_SUFFIX
 from shadowtree.system import disk
 
 _NAMED = 10
-"""How many names a sentence lists."""
+"""How many names an error lists."""
 
 QUARANTINE = "quarantine"
-"""Where repair puts what it takes out of a store; whatever is in there is nobody's business."""
+"""Where a repair keeps the files that it changed or removed; its contents are not checked."""
 
 _OURS = r"shadowtree\.json|lock|(timeline|cache)\.db(-wal|-shm|-journal)?|config|HEAD|refs/heads/shadowtree"
 _WRITTEN = re.compile(_OURS)
@@ -53,7 +53,7 @@ class StoreFile:
     mode: int
     owner: int
     is_closed: bool = False
-    """Its mode keeps this process from reading it."""
+    """Whether its mode keeps this process from reading it."""
 
     @property
     def is_directory(self) -> bool:
@@ -67,14 +67,14 @@ class StoreFile:
 
     @property
     def is_usable(self) -> bool:
-        """Whether its mode lets its owner do what has to be done with it; packs of git are only read."""
+        """Whether its mode lets its owner read it and, if it is a directory or a file of ours, write it."""
         is_written = self.is_directory or _WRITTEN.fullmatch(self.name)
         needed = self.wanted_mode if is_written else 0o400
         return self.mode & needed == needed
 
     @property
     def is_private(self) -> bool:
-        """Whether its owner can use it, and nobody else can do anything with it."""
+        """Whether its owner can use it, and nobody else has any permission."""
         return not self.mode & 0o077 and self.is_usable
 
     @property
@@ -84,12 +84,12 @@ class StoreFile:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a file or a directory, as everything in a store is."""
+        """Whether it is a file or a directory, as everything in a store should be."""
         return stat.S_ISREG(self.mode) or self.is_directory
 
     @property
     def is_temporary(self) -> bool:
-        """Whether a process that died left it behind, if nobody is at work."""
+        """Whether it is a temporary file. If no process is writing to the store, one that died left it."""
         base = os.path.basename(self.name)
         return not self.is_directory and (
             base.startswith(disk.TEMPORARY_PREFIX) or bool(_GIT_TEMPORARY.fullmatch(self.name))
@@ -97,17 +97,17 @@ class StoreFile:
 
     @property
     def is_known(self) -> bool:
-        """Whether a store, or git in it, has files of this name."""
+        """Whether shadowtree or git has files of this name in a store; always True for a directory."""
         return self.is_directory or bool(_KNOWN.fullmatch(self.name))
 
     @property
     def is_of_commits(self) -> bool:
-        """Whether git noted in it which commits there are, or were; a store does without."""
+        """Whether git records commits in it, such as a ref or a reflog; a store works without it."""
         return bool(_OF_COMMITS.fullmatch(self.name)) and self.name != HEAD_REF
 
     @property
     def pack(self) -> str | None:
-        """The name of the pack that it is, without its suffix; None: it is none."""
+        """The name of the pack, without suffix; None if the file is not a pack."""
         directory, base = os.path.split(self.name)
         return (
             base.removesuffix(PACK_SUFFIX)
@@ -117,15 +117,15 @@ class StoreFile:
 
     @property
     def is_derived(self) -> bool:
-        """Whether git made it from packs, and could do without; such files end with a checksum."""
+        """Whether git made it from packs, and can do without it; such files end with a checksum."""
         return bool(_DERIVED.fullmatch(self.name))
 
 
 def list_files(store: str, *, passes_closed: bool = False) -> Iterator[StoreFile]:
-    """Yield everything in a store, and the store itself first; what is in quarantine is left out.
+    """Yield everything in a store, and the store itself first; the contents of the quarantine are left out.
 
-    A directory is looked into after it was given, so that who opens it on the way is given what is in it. One
-    that is closed is an error, or passed over.
+    A directory is read after it was yielded, so the caller can make it accessible first. If it cannot be
+    read, StoreFailed is raised; with `passes_closed`, a directory that `is_closed` is skipped instead.
     """
     with disk.store_errors(store):
         pending = [_look(store, "")]
@@ -147,14 +147,14 @@ def list_files(store: str, *, passes_closed: bool = False) -> Iterator[StoreFile
 def _list_directory(store: str, directory: str) -> list[StoreFile]:
     found = []
     for name in sorted(os.listdir(os.path.join(store, directory))):
-        # Somebody may be at work.
+        # Another process may remove files meanwhile.
         with suppress(FileNotFoundError):
             found.append(_look(store, os.path.join(directory, name)))
     return found
 
 
 def find_lone_indexes(store: str, files: list[StoreFile]) -> list[StoreFile]:
-    """List the indexes that have no pack now: whoever was about to add it, or removed it, is dead."""
+    """List the indexes that have no pack: a process died while it added or removed the pack."""
     return [
         file
         for file in files
@@ -175,7 +175,7 @@ def _look(store: str, name: str) -> StoreFile:
 
 
 def refuse_foreign(store: str) -> None:
-    """Refuse to remove a store in which somebody else keeps something."""
+    """Raise StoreFailed if a store, which is to be removed, contains files that do not belong there."""
     foreign = [
         file.name
         for file in list_files(store)
@@ -190,7 +190,7 @@ def refuse_foreign(store: str) -> None:
 
 
 def open_up(store: str) -> Iterator[str]:
-    """Let the owner of a store use all of it again, from the top down; say of each file what was done."""
+    """Repair the modes of a store so that its owner can use all of it; yield a sentence for each change."""
     for file in list_files(store, passes_closed=True):
         if file.is_plain and not file.is_usable and not file.is_of_others:
             disk.set_mode(os.path.join(store, file.name), file.wanted_mode)

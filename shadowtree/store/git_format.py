@@ -1,11 +1,11 @@
 """Git's own formats as pure functions: object ids, tree objects, commits, pack entries, pack indexes.
 
-Bytes in, bytes out; nothing here touches the disk. Every tree that is read is checked, because a name in
-a tree becomes a name in somebody's worktree.
+Bytes in, bytes out; nothing here accesses the disk. `decode_tree` checks every tree, because a name in a tree
+becomes a name in somebody's worktree.
 
-Objects are compressed quickly rather than tightly: any level of zlib is a valid git object. isal does it
-seven times faster than zlib and slightly better (docs/decisions/0002-isal.md); where it cannot be installed,
-zlib serves. Inflating is left to zlib, which is strict and always there.
+Objects are compressed fast rather than small, which git accepts. isal does that seven times faster than zlib,
+and slightly better (docs/decisions/0002-isal.md); where it cannot be installed, zlib is used. Objects are
+inflated by zlib, which is strict and always available.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
         """Compresses a content that comes in pieces."""
 
         def compress(self, data: bytes, /) -> bytes:
-            """Take a piece and give what is ready."""
+            """Compress a piece; return the output that is ready."""
 
         def flush(self) -> bytes:
-            """Return the rest."""
+            """Return the rest of the output."""
 
 
 _LEVEL = 1
@@ -47,7 +47,7 @@ _LEVEL = 1
 PACK_SUFFIX = ".pack"
 INDEX_SUFFIX = ".idx"
 KEEP_SUFFIX = ".keep"
-"""What the names of a pack's files end with: itself, its index, and what keeps it from `git gc`."""
+"""The suffixes of a pack's files: the pack, its index, and the file that protects it from `git gc`."""
 
 MODE_FILE = 0o100644
 MODE_EXEC = 0o100755
@@ -68,17 +68,17 @@ INDEX_MAGIC = b"\xfftOc\x00\x00\x00\x02"
 PACK_INDEX_IDS = 8 + 4 * 256
 """Where the ids begin in an index: after the magic number and the fan-out table."""
 PACK_INDEX_SIZE = PACK_INDEX_IDS + 40
-"""How large an index is, but for 28 bytes an object, and some more in a pack of over 2 GiB."""
+"""The size of an index without objects. Each object adds 28 bytes, or more in a pack of over 2 GiB."""
 _MANY_IDS = Struct("20s" * 256)
 _LARGE_OFFSET = 0x8000_0000
 
 TreeRow = tuple[bytes, bytes, bytes]
-"""One entry of a tree as it stands there: mode, name, id."""
+"""One entry of a tree object, not decoded: mode, name, id."""
 TREE_MODE = b"40000"
-"""The mode of a directory there."""
+"""The mode of a directory in such a row."""
 _ROW = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
 _ROW_FRAME = 22
-"""How many bytes a row has beside mode and name."""
+"""How many bytes a row has in addition to mode and name."""
 
 
 PackEntry = tuple[bytes, int, int]
@@ -100,18 +100,18 @@ class TreeEntry:
 
 
 class EntryHead:
-    """What stands before the deflated content of one entry in a pack."""
+    """The header of one entry in a pack, which comes before its deflated content."""
 
     __slots__ = ("base", "kind_number", "size", "start")
 
     def __init__(self, kind_number: int, size: int, start: int, base: int | bytes | None) -> None:
         self.kind_number = kind_number
         self.size = size
-        """How many bytes come of inflating the content."""
+        """The size of the inflated content."""
         self.start = start
         """Where the content begins in the pack."""
         self.base = base
-        """Of a delta: the offset or the id of what it changes."""
+        """The offset or the id of a delta's base; None for a whole object."""
 
 
 @frozen
@@ -119,12 +119,12 @@ class PackBytes:
     """A whole pack in memory."""
 
     name: str
-    """`pack-ID`, as its files are called but for their suffixes."""
+    """`pack-ID`, the name of its files without their suffixes."""
     pack: bytes
     index: bytes
 
     def is_whole(self) -> bool:
-        """Return whether the checksums in it are right, by which it also has its name."""
+        """Return whether its checksums are correct, and its name agrees with them."""
         checksum = sha1(self.pack[:-20], usedforsecurity=False).digest()
         return (
             self.name == f"pack-{checksum.hex()}"
@@ -161,7 +161,7 @@ def object_id(kind: bytes, content: bytes) -> bytes:
 
 
 def hash_source(source: Source) -> bytes:
-    """Read a copy of an object to its end; return the id that it has, whatever it is called."""
+    """Read a copy of an object to its end; return the id that its content really has."""
     kind, size, pieces = source
     digest = sha1(object_header(kind, size), usedforsecurity=False)
     for piece in pieces:
@@ -170,7 +170,7 @@ def hash_source(source: Source) -> bytes:
 
 
 def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
-    """Make a tree object of entries in any order."""
+    """Encode a tree object; the entries may be in any order."""
     ordered = sorted(entries, key=_tree_order)
     return b"".join([b"%o %b\0%b" % (entry.mode, entry.name, entry.id) for entry in ordered])
 
@@ -178,9 +178,9 @@ def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
 def encode_rows(
     names: Sequence[bytes], modes: Iterable[int], ids: bytes, subtrees: Iterable[tuple[bytes, bytes]]
 ) -> bytes:
-    """Make the tree of a directory: sorted names of files with their modes and joined ids, and subtrees.
+    """Encode the tree of a directory: sorted names of files with their modes and joined ids, and subtrees.
 
-    The same as `encode_tree`, for the many files of a snapshot.
+    Like `encode_tree`, but faster, for the many files of a snapshot.
     """
     texts = map(_MODE_TEXTS.__getitem__, modes)
     rows = [
@@ -196,17 +196,17 @@ def encode_rows(
 
 
 def _tree_order(entry: TreeEntry) -> bytes:
-    """Order as git does: a directory sorts as if its name ended with a slash."""
+    """Return the key by which git sorts: a directory sorts as if its name ended with a slash."""
     return entry.name + b"/" if entry.mode == MODE_TREE else entry.name
 
 
 def decode_tree(content: bytes, of: str) -> list[TreeEntry]:
-    """Read a tree object and check it: known modes, possible names, git's order, nothing twice."""
+    """Decode a tree object and check it: known modes, possible names, git's order, no duplicates."""
     return decode_rows(list_tree(content, of), of)
 
 
 def decode_rows(rows: list[TreeRow], of: str) -> list[TreeEntry]:
-    """Do the same with the rows of a tree."""
+    """Decode the rows of a tree, and check them as `decode_tree` does."""
     entries: list[TreeEntry] = []
     last_key = b""
     for text, name, id in rows:
@@ -225,9 +225,9 @@ def decode_rows(rows: list[TreeRow], of: str) -> list[TreeEntry]:
 
 
 def list_tree(content: bytes, of: str) -> list[TreeRow]:
-    """List the rows of a tree for who walks a whole store and makes no file of what it finds.
+    """List the rows of a tree, checking only that it is a tree.
 
-    Nothing is checked but that it is a tree.
+    For walks through a whole store, which make no files from what they find.
     """
     rows: list[TreeRow] = _ROW.findall(content)
     if sum([len(mode) + len(name) for mode, name, _ in rows]) + _ROW_FRAME * len(rows) != len(content):
@@ -248,7 +248,7 @@ def pack_header(count: int) -> bytes:
 
 
 def entry_header(kind_number: int, size: int) -> bytes:
-    """Return what stands before an object's deflated content in a pack."""
+    """Return the header of an object's entry in a pack."""
     byte = (kind_number << 4) | (size & 0x0F)
     size >>= 4
     header = bytearray()
@@ -261,7 +261,7 @@ def entry_header(kind_number: int, size: int) -> bytes:
 
 
 def parse_entry_head(head: bytes, offset: int, of: str) -> EntryHead:
-    """Read what stands before the deflated content of the entry at `offset` in the pack `of`."""
+    """Parse the header of the entry at `offset` in the pack `of`."""
     try:
         byte = head[0]
         kind_number = (byte >> 4) & 0x07
@@ -312,7 +312,7 @@ def encode_pack_index(entries: Sequence[PackEntry], pack_checksum: bytes) -> byt
 
 
 def prefixes_in_index(count: int, index: bytes) -> array[int]:
-    """Return the first four bytes of each id in a pack's index as a number, in their order."""
+    """Return the first four bytes of each id in a pack's index as a number, in the order of the index."""
     ids = memoryview(index)[PACK_INDEX_IDS : PACK_INDEX_IDS + 20 * count]
     # Every fifth word is the beginning of an id.
     prefixes = array("I", ids.cast("I")[::5].tobytes())
@@ -332,7 +332,7 @@ def ids_in_index(count: int, index: bytes) -> list[bytes]:
 
 
 def offset_in_index(row: int, count: int, index: bytes) -> int:
-    """Return where the object in a row of the index is in its pack."""
+    """Return the offset, in the pack, of the object in a row of the index."""
     offsets = PACK_INDEX_IDS + 24 * count
     offset = int.from_bytes(index[offsets + 4 * row : offsets + 4 * row + 4], "big")
     if offset < _LARGE_OFFSET:
@@ -342,7 +342,7 @@ def offset_in_index(row: int, count: int, index: bytes) -> int:
 
 
 def offsets_in_index(count: int, index: bytes) -> list[int]:
-    """Return where the object in each row of the index is in its pack."""
+    """Return the offset, in the pack, of the object in each row of the index."""
     start = PACK_INDEX_IDS + 24 * count
     found = list(unpack_from(f">{count}I", index, start))
     if found and max(found) >= _LARGE_OFFSET:

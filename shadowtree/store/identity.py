@@ -1,26 +1,26 @@
-"""Whose a store is: the directory that it belongs to, as `shadowtree.json` in it says.
+"""The identity of a store: the directory that it belongs to, as `shadowtree.json` in the store says.
 
     {
      "format": 1,
      "worktree": "/home/ann/project",
      "inode": 1234,
      "generation": 5678,
-     "check": "9ae0daaf"          of all before the comma
+     "check": "9ae0daaf"          the checksum of everything before the comma
     }
 
-A directory that was moved keeps its inode and its generation: by these its store is found again, if the move
-can be proved. Where inodes are not stable the path alone says whose a store is.
+A directory that was moved keeps its inode and its generation. Its store is found again by these, if the move
+can be proved. Where inodes are not stable, only the path counts.
 
-A bit that flipped must not make a store another's: so the file bears a checksum. Should it be lost all the
-same, the directory is noted a second time, in the store's git configuration, where git passes over it:
+The checksum prevents a flipped bit from making the store another directory's. In case the file is lost, the
+directory is noted a second time, in the store's git configuration, where git ignores it:
 
     [shadowtree]
         directory = INODE GENERATION
         anchor = INODE GENERATION FILE-SYSTEM IS-MOUNT
 
-The anchor is the directory above the worktree. It tells a worktree that is gone from a volume that is not
-mounted: an empty mount point is another directory than the top of the volume that was mounted there, and a
-container has other directories under the same names.
+The anchor is the directory above the worktree. It distinguishes a worktree that is gone from a volume that is
+not mounted: an empty mount point and the top of the volume that was mounted there are different directories,
+and a container has different directories under the same names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from shadowtree.system import disk
 from shadowtree.system.syscalls import directory_generation, file_system_id
 
 IDENTITY = "shadowtree.json"
-"""The name of the file in a store."""
+"""The name of the identity file in a store."""
 FORMAT = 1
 """The store format that this version writes."""
 
@@ -54,12 +54,12 @@ _END = b'"\n}\n'
 
 @frozen
 class Identity:
-    """Which directory a store belongs to. Device numbers change between boots and are no part of it."""
+    """The directory that a store belongs to, without its device number, which changes between boots."""
 
     worktree: str
     inode: int
     generation: int | None
-    """Tells two directories apart that got the same inode number one after the other."""
+    """Distinguishes directories that had the same inode number one after the other; None if unknown."""
 
     def is_same_directory(self, other: Identity) -> bool:
         """Return whether both are the same directory, wherever it is now."""
@@ -67,15 +67,15 @@ class Identity:
         return self.inode == other.inode and same_generation
 
     def is_at(self, worktree: str) -> bool:
-        """Return whether it is the directory at this path, as far as inodes can tell."""
-        # Loads more than other commands need.
+        """Return whether it is the directory at this path; True if inodes are not stable there."""
+        # Imported here, because most commands do not need it.
         from shadowtree.system.mounts import has_stable_inodes
 
         return self.is_same_directory(identify(worktree)) or not has_stable_inodes(worktree)
 
 
 def identify(worktree: str) -> Identity:
-    """Look at the directory that is at this path now."""
+    """Return the identity of the directory that is at this path now."""
     try:
         inode = os.stat(worktree).st_ino
     except OSError as error:
@@ -84,7 +84,7 @@ def identify(worktree: str) -> Identity:
 
 
 def read_identity(store: str) -> Identity:
-    """Read which directory a store belongs to."""
+    """Read the identity of a store."""
     path = f"{store}/{IDENTITY}"
     content = disk.read_if_there(path)
     if content is None:
@@ -117,7 +117,7 @@ def _parse(store: str, content: bytes) -> Identity:
 
 
 def encode_identity(identity: Identity) -> bytes:
-    """Write what `read_identity` reads."""
+    """Encode an identity as `read_identity` reads it."""
     generation = "null" if identity.generation is None else identity.generation
     text = (
         f'{{\n "format": {FORMAT},\n "worktree": {_quote(identity.worktree)},\n'
@@ -128,31 +128,31 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def encode_note(identity: Identity) -> bytes:
-    """Write for git's configuration which directory it is."""
+    """Encode the note on the directory for the store's git configuration."""
     generation = _NONE if identity.generation is None else identity.generation
     return b"[shadowtree]\n\tdirectory = %d %d\n" % (identity.inode, generation)
 
 
 @frozen
 class Anchor:
-    """What is above a worktree."""
+    """The directory above a worktree."""
 
     inode: int
     generation: int | None
     file_system: int | None
     is_mount: bool
-    """The worktree is a mount point itself, so that nothing above it can tell."""
+    """Whether the worktree itself is a mount point, so that the directory above proves nothing."""
 
     def is_same_directory(self, other: Anchor) -> bool:
-        """Return whether both are the same directory on the same volume, as far as anybody knows."""
+        """Return whether both are the same directory on the same volume; False if the volume is unknown."""
         return (self.inode, self.generation) == (other.inode, other.generation) and (
             self.file_system is not None and self.file_system == other.file_system
         )
 
 
 def find_anchor(worktree: str) -> Anchor | None:
-    """Look at what is above a path, where a worktree is or was; None: there is nothing to look at."""
-    # Loads more than other commands need.
+    """Return the directory above a path where a worktree is or was; None if it cannot be found."""
+    # Imported here, because most commands do not need it.
     from shadowtree.system.mounts import is_mount_point
 
     above = os.path.dirname(worktree)
@@ -164,8 +164,8 @@ def find_anchor(worktree: str) -> Anchor | None:
 
 
 def read_anchor(store: str) -> Anchor | None:
-    """Read what was above the worktree when the store was made; None: nobody wrote it down."""
-    # The last one counts, as git reads it.
+    """Read the anchor that is noted in a store; None if there is none."""
+    # The last line counts, as in git.
     _, _, noted = disk.read_file(f"{store}/config").rpartition(_ANCHOR)
     try:
         inode, generation, file_system, is_mount = map(int, noted.partition(b"\n")[0].split())
@@ -175,7 +175,7 @@ def read_anchor(store: str) -> Anchor | None:
 
 
 def encode_anchor(worktree: str) -> bytes:
-    """Write down what is above a worktree now, as a line of the section."""
+    """Encode the directory that is above a worktree now, as a line for the store's git configuration."""
     anchor = find_anchor(worktree)
     if anchor is None:
         return b""
@@ -188,21 +188,21 @@ def encode_anchor(worktree: str) -> bytes:
 
 @frozen
 class Moved:
-    """The store of a directory that was moved, or that may have been."""
+    """The store of a directory that was moved, or may have been."""
 
     store: str
     worktree: str
     """Where the directory was."""
     doubt: str | None
-    """Why that cannot be proved; None: it is proved."""
+    """Why the move cannot be proved; None if it is proved."""
     is_likely: bool
-    """The generation is the same too, so that no other directory can have got the inode."""
+    """Whether the generation matches too, so that no other directory can have got the same inode."""
 
 
 def find_moved(directory: str, stores: Iterable[str]) -> Moved | None:
-    """Find the store that was made for this directory when it was elsewhere; None: there is none.
+    """Find the store that was made for this directory when it was elsewhere; None if there is none.
 
-    If several stores could be meant, it is one of them, with a doubt.
+    If several stores match, return one of them, with a doubt.
     """
     from shadowtree.system.mounts import has_stable_inodes
 
@@ -210,7 +210,7 @@ def find_moved(directory: str, stores: Iterable[str]) -> Moved | None:
         return None
     here = identify(directory)
     found = list(_list_same(here, stores))
-    # Whoever died before it gave the store its new place had bound it already.
+    # A process may have died after it bound the store to this path, and before it moved the store.
     bound = [moved for moved in found if moved.worktree == directory]
     found = bound or found
     if len(found) > 1:
@@ -220,14 +220,14 @@ def find_moved(directory: str, stores: Iterable[str]) -> Moved | None:
 
 
 def _list_same(here: Identity, stores: Iterable[str]) -> Iterator[Moved]:
-    """List the stores that were made for a directory with this inode."""
+    """Yield the stores that were made for a directory with this inode."""
     file_system, mark = file_system_id(here.worktree), b'"inode": %d,' % here.inode
     for store in stores:
         try:
-            # There may be hundreds, of which hardly any is read.
+            # There may be hundreds of stores, and hardly any of them has to be parsed.
             if mark not in (disk.read_if_there(f"{store}/{IDENTITY}") or b""):
                 continue
-            # What another user can write says nothing.
+            # A store that another user can write to proves nothing.
             disk.require_private(store)
             identity = read_identity(store)
             if not identity.is_same_directory(here):
@@ -244,7 +244,7 @@ def _list_same(here: Identity, stores: Iterable[str]) -> Iterator[Moved]:
 
 
 def _find_doubt(identity: Identity, here: Identity, anchor: Anchor | None) -> str | None:
-    """Say why nobody can prove that a directory was moved here; None: it was."""
+    """Return why it cannot be proved that a directory was moved here; None if it can."""
     if None in (identity.generation, here.generation):
         return "its file system cannot tell it from a new directory"
     if anchor is None or anchor.is_mount or anchor.file_system is None:
@@ -268,7 +268,7 @@ def _checksum(body: bytes) -> bytes:
 
 
 def _quote(text: str) -> str:
-    """Write text as JSON; what is plain, and that is nearly every path, needs no import for it."""
+    """Encode text as JSON, without importing `json` for plain text, which nearly every path is."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     import json

@@ -1,8 +1,8 @@
-"""The lock of a store: one process at a time writes, and the kernel frees it when its owner dies.
+"""The lock of a store: one process at a time writes, and the kernel frees the lock when its holder dies.
 
-The lock file is never removed, so that everybody locks the same one; what is written in it tells a person
-who holds it, and the next holder whether anybody else did since it was the last one. Should somebody remove
-it all the same, the store's directory is locked too, where the file system allows that.
+The lock file is never removed, so that all processes lock the same file. Each holder signs it: this shows
+people which process holds the lock, and shows the next holder whether it was also the previous one. In case
+the file is removed anyway, the store's directory is locked too, if the file system allows that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SIGNED_BYTES = 200
 class Lock:
     """The exclusive lock on one file, as a context manager.
 
-    Who signs with a `signature` of its own can tell afterwards whether it was the last one to hold it.
+    A process that has a unique `signature` learns from `was_mine` whether it was also the previous holder.
     """
 
     def __init__(self, path: str, timeout_s: float, signature: str = "") -> None:
@@ -30,7 +30,7 @@ class Lock:
         self._timeout_s = timeout_s
         self._signature = signature
         self.was_mine = False
-        """Nobody else has held it since this process did with the same signature."""
+        """Whether nobody else has held the lock since this process did, with the same signature."""
         self._fd = -1
         self._directory_fd = -1
 
@@ -46,7 +46,7 @@ class Lock:
         self._free()
 
     def __del__(self) -> None:
-        # For an interrupt that came in the very moment in which somebody took or freed it.
+        # In case an interrupt came just when the lock was taken or freed.
         self._free()
 
     def _wait(self) -> None:
@@ -61,7 +61,7 @@ class Lock:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def _free(self) -> None:
-        # Closing frees the lock; the owner's line stays and is overwritten by the next one.
+        # The holder's line stays in the file until the next holder overwrites it.
         fds = self._directory_fd, self._fd
         self._fd = self._directory_fd = -1
         for fd in fds:
@@ -92,11 +92,11 @@ class Lock:
             )
             return try_lock(self._directory_fd)
         except OSError:
-            # Not every file system locks directories; the lock file alone serves then.
+            # Not every file system locks directories; then the lock file alone has to do.
             return True
 
     def _is_named(self, fd: int) -> bool:
-        """Make sure that the locked file still has its name: a store may have been moved meanwhile."""
+        """Return whether the locked file still has its name: the store may have been moved meanwhile."""
         try:
             return os.path.samestat(os.fstat(fd), os.lstat(self._path))
         except FileNotFoundError:
@@ -112,7 +112,7 @@ class Lock:
 
 
 def read_owner(path: str) -> tuple[int | None, str | None]:
-    """Read who holds, or last held, a lock."""
+    """Return pid and host of the process that holds, or last held, a lock; None if they are not known."""
     try:
         pid, host, *_ = disk.read_file(path).decode().split()
         return int(pid), host

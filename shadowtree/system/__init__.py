@@ -1,4 +1,4 @@
-"""The outside, one module a thing: system calls, files by descriptor, durable writes, mounts, inotify.
+"""The operating system: system calls, files by descriptor, durable writes, mounts, inotify, locations.
 
-What is bound to a platform is here, with a fallback. Knows nothing of stores, trees or messages.
+Everything that depends on the platform is here, with a fallback. Nothing here knows about trees or messages.
 """

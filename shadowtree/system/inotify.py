@@ -1,7 +1,7 @@
-"""The kernel's own account of what happens in directories: Linux's inotify, as it is.
+"""A thin wrapper of Linux's inotify, by which the kernel reports changes in directories.
 
-Each call is one of the kernel's. Its queue is filled within the very call that changes a file, so whoever
-reads it knows of every change that was over by then, and is told when the queue ran over.
+The kernel fills the queue within the very system call that changes a file. So the queue contains every change
+that was complete when it is read, and it says so if it overflowed.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ NOT_UNLINKED = 0x04000000
 IS_DIRECTORY = 0x40000000
 
 _CHANGES = MODIFY | ATTRIB | CLOSE_WRITE | MOVED_FROM | MOVED_TO | CREATE | DELETE
-"""Opening and reading are not asked for: whoever searches the worktree would fill the queue."""
+"""The changes to watch for. Not opening and reading: a search through the worktree would fill the queue."""
 _MASK = _CHANGES | DELETE_SELF | MOVE_SELF | ONLY_DIRECTORY | NOT_UNLINKED
 _HEAD = struct.Struct("iIII")
 _READ_SIZE = 1 << 18
 
 Event = tuple[int, int, bytes]
-"""The number of the watch, what happened, and to which name in the directory; empty: to itself."""
+"""The number of the watch, what happened, and the name in the directory; empty for the directory itself."""
 
 
 class Inotify:
-    """One queue of the kernel with its watches."""
+    """One queue of events, with its watches."""
 
     def __init__(self) -> None:
         if not IS_LINUX:
@@ -56,15 +56,15 @@ class Inotify:
         return self._fd
 
     def add(self, fd: int) -> int:
-        """Watch the directory that is open as `fd`, and give the number of the watch: an old one's too."""
+        """Watch the directory that is open as `fd`; return the number of the watch, new or existing."""
         return self._check(self._c.inotify_add_watch(self._fd, b"/proc/self/fd/%d" % fd, _MASK))
 
     def remove(self, watch: int) -> None:
-        """Watch no longer; what is in the queue already is still told."""
+        """Remove a watch; its events that are already in the queue are still read."""
         self._c.inotify_rm_watch(self._fd, watch)
 
     def read(self) -> Iterator[Event]:
-        """Yield all that happened until now, in order; of what goes on happening no more than has to be."""
+        """Yield all events until now, in order, and as few as possible of those that follow."""
         from fcntl import ioctl
         from termios import FIONREAD
 
@@ -73,7 +73,7 @@ class Inotify:
             try:
                 content = os.read(self._fd, _READ_SIZE)
             except BlockingIOError:
-                # Whoever came in between, in this very thread, has read it.
+                # Another call that interrupted this one, in the same thread, has read the rest.
                 return
             left -= len(content)
             at = 0
@@ -84,8 +84,8 @@ class Inotify:
                 at += size
 
     def close(self) -> None:
-        """Let go of the queue, and of every watch with it."""
-        # First it is forgotten: who is interrupted must not close what gets the same number afterwards.
+        """Close the queue, and with it every watch."""
+        # Cleared first: if this is interrupted, a second call must not close a file that got the same number.
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -1,7 +1,7 @@
-"""Which file systems a directory lies on, as Linux tells it, and whether that changed since.
+"""The file systems that a directory is on, as listed by Linux, and whether that changed.
 
-The kernel tells of changes that are made through it. On a network or FUSE file system others make changes
-too, and of those nobody is told: only of types that are known to be local is anything expected.
+The kernel reports changes that are made through it. On a network or FUSE file system there are other changes,
+which nobody reports. So only types of file systems that are known to be local are relied on.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import select
 _LOCAL_TYPES = frozenset(
     b"bcachefs btrfs erofs ext2 ext3 ext4 f2fs nilfs2 overlay ramfs reiserfs squashfs tmpfs xfs zfs".split()
 )
-"""Not among them: those that take several names for one, such as vfat. Who deletes `A` there is told of `A`
-even if the file is called `a`."""
+"""Types that report all changes. Those that ignore case, such as vfat, are not among them: if `A` is deleted
+there, the kernel reports `A` even if the file is called `a`."""
 _UNSTABLE_TYPES = frozenset(
     b"9p afs aufs cifs exfat fuse fuseblk msdos nfs nfs4 overlay smb3 smbfs vboxsf vfat virtiofs".split()
 )
-"""Those that may give a directory another inode number when they are mounted again."""
+"""Types that may give a directory another inode number when they are mounted again."""
 _UNKNOWN = b"unknown"
 
 Mount = tuple[bytes, bytes, bytes]
-"""Where it is, its type, and the number of its device."""
+"""The mount point, the type, and the device number."""
 
 
 class Mounts:
-    """The mounts that a directory lies on or that lie in it."""
+    """The mount that a directory is on, and the mounts inside the directory."""
 
     def __init__(self, root: bytes) -> None:
-        """Raise OSError where the system does not tell."""
+        """Raise OSError if the system does not list its mounts."""
         self._root = root
         self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.poll()
@@ -37,7 +37,7 @@ class Mounts:
         self._known = self._read()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the list of mounts."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -47,10 +47,10 @@ class Mounts:
             self.close()
 
     def have_changed(self) -> bool:
-        """Return whether something was mounted or unmounted since; of changes elsewhere it is silent.
+        """Return whether the mounts of the directory changed since the last call.
 
-        One mount inside may have come for another, with the same place, type and device: with any inside,
-        every change in the system counts.
+        If something is mounted inside, every change in the system counts: one mount may have replaced another
+        that had the same place, type and device.
         """
         if not self._poll.poll(0):
             return False
@@ -63,7 +63,7 @@ class Mounts:
     def find_holders(self) -> set[tuple[int, int]]:
         """Return device and inode of the directories in which a single file is mounted.
 
-        What happens to such a file is told where it really is.
+        Changes of such a file are reported where it really is.
         """
         holders = set()
         for place, _, _ in self._known[1:]:
@@ -83,7 +83,7 @@ class Mounts:
         return self._known[0][1]
 
     def find_foreign(self) -> str | None:
-        """Name the type of a file system here of which not all changes are told."""
+        """Return the type of a file system here that does not report all changes; None if all do."""
         foreign = (kind for _, kind, _ in self._known if kind not in _LOCAL_TYPES)
         return next((os.fsdecode(kind) for kind in foreign), None)
 
@@ -91,9 +91,9 @@ class Mounts:
         mounts = _parse(self._read_table())
         around = [mount for mount in mounts if _is_below(self._root, mount[0])]
         inside = [mount for mount in mounts if mount[0] != self._root and _is_below(mount[0], self._root)]
-        # Of those around it the nearest one counts, and of several at one place the last.
+        # Of the mounts above, the nearest one counts, and of several at the same place, the last one.
         nearest = max(reversed(around), key=lambda mount: len(mount[0]), default=None)
-        # In a changed root its own mount may not be in the list.
+        # After a chroot, the mount of the root may not be in the list.
         return [nearest or (self._root, _UNKNOWN, b""), *inside]
 
     def _read_table(self) -> bytes:
@@ -105,7 +105,7 @@ class Mounts:
 
 
 def is_mount_point(path: str) -> bool:
-    """Return whether something is mounted just here, a directory of the same file system included."""
+    """Return whether a path is a mount point, even of a directory of the same file system."""
     if os.path.ismount(path):
         return True
     try:
@@ -116,7 +116,7 @@ def is_mount_point(path: str) -> bool:
 
 
 def has_stable_inodes(path: str) -> bool:
-    """Return whether a directory keeps its inode number for ever; True where the system does not say."""
+    """Return whether a directory keeps its inode number forever; True if the system does not say."""
     try:
         mounts = Mounts(os.fsencode(path))
     except OSError:
@@ -133,14 +133,14 @@ def _parse(table: bytes) -> list[Mount]:
         before, _, after = line.partition(b" - ")
         fields = before.split(b" ")
         if len(fields) < 6 or not after:
-            # Somebody mounts something in this very moment; whoever asks again is told that it changed.
+            # The table changed while it was read; `have_changed` takes this error for a change.
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         mounts.append((_unescape(fields[4]), after.split(b" ", 1)[0], fields[2]))
     return mounts
 
 
 def _unescape(text: bytes) -> bytes:
-    """Turn the octal numbers that stand for blanks and backslashes back."""
+    """Replace the octal escapes for spaces and backslashes."""
     first, *rest = text.split(b"\\")
     return first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in rest)
 

@@ -1,6 +1,6 @@
 """System calls that differ between Linux and macOS, or that Python does not offer, each with a fallback.
 
-Also what the system knows of this process, its machine, and who is at the other end of a socket.
+Also what the system knows about this process, the machine, and the process at the other end of a socket.
 """
 
 from __future__ import annotations
@@ -19,49 +19,50 @@ IS_LINUX = sys.platform.startswith("linux")
 IS_MAC = sys.platform == "darwin"
 
 _FS_IOC_GETVERSION = 0x80087601
-"""Linux: ask a file system for the generation number of an inode."""
+"""Linux: the ioctl that reads the generation number of an inode."""
 _FS_IOC_GETFLAGS = 0x80086601
-"""Linux: ask it for the attributes of one, of which this is one."""
+"""Linux: the ioctl that reads the attributes of an inode, such as `_FS_CASEFOLD`."""
 _FS_CASEFOLD = 0x40000000
 _MAX_HANDLE_BYTES = 128
 _AT_EMPTY_PATH = 0x1000
-"""Linux: the largest handle of a file, and that the open file itself is meant."""
+"""Linux: the size of the largest file handle, and the flag for the handle of an open file itself."""
 
 _RENAME = "renameatx_np" if IS_MAC else "renameat2"
 _EXCHANGE = 2
 _NO_REPLACE = 4 if IS_MAC else 1
 _RENAMEAT2_NUMBERS = {"x86_64": 316, "aarch64": 276}
-"""Linux: the system call by machine, for C libraries that have no function for it."""
+"""Linux: the number of the system call by machine, for C libraries that have no function for it."""
 _NOT_OFFERED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
-"""What is answered by a system or a file system that cannot rename in these ways."""
+"""The errors of a system or a file system that cannot rename in these ways."""
 _NO_HARD_LINK = {errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 _FULL_SYNC = 51
 """macOS: F_FULLFSYNC. F_BARRIERFSYNC (85) only keeps writes in order, and is not enough for us."""
 _NO_FULL_SYNC = {errno.EINVAL, errno.ENOTTY, errno.ENOTSUP, errno.EOPNOTSUPP}
-"""What is answered by a file system without it, such as SMB."""
+"""The errors of a file system without it, such as SMB."""
 _START_WRITING = 2
-"""Linux: the flag of `sync_file_range` by which it does not wait."""
+"""Linux: the flag of `sync_file_range` that starts writing without waiting."""
 _FIRST_HONEST_SYNCFS = (5, 17)
-"""Linux: before 5.8 `syncfs` told of no error, before 5.17 of none in what the file system itself keeps."""
+"""Linux: before 5.8, `syncfs` reported no errors; before 5.17, none about the file system's metadata."""
 _TMPFS = 0x01021994
 _SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0x794C7630, _TMPFS}
 """Linux: ext4, XFS, btrfs, overlayfs, tmpfs. Others may do less in `syncfs` than in `fsync`, as FUSE does."""
 
 
 _SOL_SOCKET, _SO_PEERCRED = 1, 17
-"""Linux: ask a socket who is at its other end."""
+"""Linux: the option that identifies the process at the other end of a socket."""
 _SOL_LOCAL, _LOCAL_PEERCRED = 0, 1
-"""macOS: the same."""
+"""macOS: the same option."""
 
 
 def exchange(a_fd: int, a: bytes, b_fd: int, b: bytes) -> None:
-    """Swap what two names stand for, in one instant; files, links and directories may be mixed.
+    """Swap two names atomically; each can be a file, a link or a directory.
 
-    Where the file system cannot do so, it takes three renames and a third name, `b` followed by `-x`: each
-    name is missing for a moment, and whoever dies in between leaves the third one. None of the three
-    replaces anything, and if one fails the others are taken back. That cannot be done if somebody takes the
-    name `a` in that moment: FileExistsError is raised, `b` is what was `a`, the third name what was `b`.
+    If the file system cannot do that, this takes three renames and a third name, `b` followed by `-x`. Then
+    each name is missing for a short time, and a process that dies in between leaves the third name. None of
+    the renames replaces anything, and if one fails, the earlier ones are reversed. That is impossible if
+    another process creates `a` in between: then FileExistsError is raised, `b` is the former `a`, and the
+    third name is the former `b`.
     """
     try:
         _rename(a_fd, a, b_fd, b, _EXCHANGE)
@@ -87,12 +88,12 @@ def _exchange_by_moves(a_fd: int, a: bytes, b_fd: int, b: bytes) -> None:
 
 
 def move(a_fd: int, a: bytes, b_fd: int, b: bytes) -> None:
-    """Rename in one instant, and never in place of something: FileExistsError if there is a `b`.
+    """Rename atomically and without replacing anything; raise FileExistsError if `b` exists.
 
-    Where the file system cannot do so, a file or a link gets its second name before it loses its first one;
-    whoever dies in between leaves both. For directories, and where there are no hard links, a look whether
-    there is a `b` must do: something of that name that somebody makes right after the look is replaced,
-    unless it is a directory and not empty.
+    If the file system cannot do that, a file or link gets its second name before it loses its first one; a
+    process that dies in between leaves both names. For directories, and without hard links, this can only
+    check first that there is no `b`: if another process creates `b` right after the check, it is replaced,
+    unless it is a directory that is not empty.
     """
     try:
         _rename(a_fd, a, b_fd, b, _NO_REPLACE)
@@ -113,7 +114,7 @@ def _move_by_link(a_fd: int, a: bytes, b_fd: int, b: bytes) -> bool:
             return False
         raise
     try:
-        # Somebody may have saved another file there meanwhile; that one is not moved, and not ours to unlink.
+        # Another process may have replaced `a` meanwhile: the new file was not moved, so it is not unlinked.
         if os.path.samestat(_look(a_fd, a), _look(b_fd, b)):
             os.unlink(a, dir_fd=a_fd)
     except FileNotFoundError:
@@ -136,7 +137,7 @@ def _look(directory_fd: int, name: bytes) -> os.stat_result:
 
 def _rename(a_fd: int, a: bytes, b_fd: int, b: bytes, way: int) -> None:
     if b"\0" in a or b"\0" in b:
-        # To C it would be the end of the name, and something else would be renamed.
+        # In C it would end the name, and another file would be renamed.
         raise ValueError("embedded null byte")
     code = _call_c(_RENAME, a_fd, a, b_fd, b, way)
     if code:
@@ -144,12 +145,12 @@ def _rename(a_fd: int, a: bytes, b_fd: int, b: bytes, way: int) -> None:
 
 
 def is_being_written(fd: int) -> bool:
-    """Return whether some process has a file open for writing, or mapped so; False where nobody can say.
+    """Return whether a process has a file open or mapped for writing; False if the system cannot tell.
 
-    `fd` must be open for reading only, or it counts itself. Linux grants a lease on reading while there is no
-    writer; it is given back at once, and whoever opens the file for writing in between waits for that. There
-    are no leases on other platforms, on some file systems such as NFS and FUSE, and, unless one is root, on
-    files of other users.
+    `fd` must be open for reading only, or it counts itself. Linux grants a read lease only while the file has
+    no writer. The lease is returned at once; a process that opens the file for writing in between waits for
+    that. There are no leases on other platforms, on some file systems such as NFS and FUSE, and, except for
+    root, on files of other users.
     """
     if not IS_LINUX:
         return False
@@ -157,7 +158,7 @@ def is_being_written(fd: int) -> bool:
     import signal
 
     try:
-        # Who breaks a lease has its holder signalled. SIGIO would end this process, SIGURG is ignored.
+        # The holder of a lease that is broken gets a signal. SIGIO would end this process, SIGURG is ignored.
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -167,10 +168,10 @@ def is_being_written(fd: int) -> bool:
 
 
 def start_writeback(fd: int) -> None:
-    """Let the disk begin to write a file, and do not wait.
+    """Start writing a file to the disk, without waiting.
 
-    Done to many files, it makes it cheaper to sync them one by one. That must follow: nothing is durable yet,
-    and what goes wrong is told only then.
+    Doing this for many files first makes it cheaper to sync them one by one. The sync must follow: only it
+    makes the file durable and reports errors.
     """
     if IS_LINUX:
         _call_c("sync_file_range", fd, 0, 0, _START_WRITING)
@@ -180,7 +181,7 @@ def sync(fd: int) -> None:
     """Make the content of an open file, or the names in an open directory, durable.
 
     On macOS `fsync` hands the data to the drive, which may keep it in a cache that a power cut empties;
-    another call waits for the drive. Where the file system does not offer that one, `fsync` has to do.
+    F_FULLFSYNC waits for the drive. If the file system does not offer that, `fsync` has to do.
     """
     if IS_MAC:
         import fcntl
@@ -196,10 +197,10 @@ def sync(fd: int) -> None:
 
 
 def sync_file_system(fd: int) -> bool:
-    """Make everything durable on the file system of an open file or directory: contents and names.
+    """Make all contents and names durable on the file system of an open file or directory.
 
-    False: that cannot be relied on here, nothing is promised, and the caller has to sync file by file. What
-    other programs have not written yet is written too, which may take long, and an error may be about theirs.
+    Return False if that is not reliable here: then nothing is promised, and the caller has to sync each file.
+    Unwritten data of other programs is written too, which may take long, and errors may be about that data.
     """
     if not IS_LINUX or _linux_version() < _FIRST_HONEST_SYNCFS:
         return False
@@ -212,7 +213,7 @@ def sync_file_system(fd: int) -> bool:
 
 
 def unwritten_bytes() -> int:
-    """Return how much is waiting to be written to the disks of this machine; 0 where nobody tells."""
+    """Return how many bytes wait to be written to the disks of this machine; 0 if unknown."""
     try:
         with open("/proc/meminfo", "rb") as file:
             found = file.read().partition(b"\nDirty:")[2].split(None, 1)
@@ -228,7 +229,7 @@ def _linux_version() -> tuple[int, int]:
 
 
 def _file_system_kind(fd: int) -> int:
-    """Return the number that Linux has for a kind of file system, or 0."""
+    """Return Linux's number for the type of a file system; 0 if unknown."""
     from array import array
 
     figures = array("Q", bytes(512))
@@ -237,7 +238,7 @@ def _file_system_kind(fd: int) -> int:
 
 
 def try_lock(fd: int) -> bool:
-    """Take the exclusive lock on an open file if nobody holds it; the kernel frees it with its owner."""
+    """Take the exclusive lock on an open file if it is free; the kernel frees it when its holder dies."""
     import fcntl
 
     try:
@@ -248,7 +249,7 @@ def try_lock(fd: int) -> bool:
 
 
 def free_lock(fd: int) -> None:
-    """Free the lock, also for a child that was forked meanwhile and has the same open file."""
+    """Free the lock, even if a child process that was forked meanwhile shares the open file."""
     import fcntl
 
     try:
@@ -259,7 +260,7 @@ def free_lock(fd: int) -> None:
 
 
 def directory_generation(path: str) -> int | None:
-    """Return a number that differs when a file system uses an inode number again; None where it has none."""
+    """Return a number that differs when an inode number is reused; None if the file system has none."""
     if not IS_LINUX:
         return None
     try:
@@ -276,10 +277,10 @@ def directory_generation(path: str) -> int | None:
 
 
 def _digest_handle(fd: int) -> int | None:
-    """Return a number for the handle of an open directory; None where there are no handles.
+    """Return a checksum of the handle of an open directory; None if there are no handles.
 
-    A handle is what an NFS server names a file by. That of a tmpfs holds the generation, of which nobody is
-    told otherwise; inodes are counted from the same number whenever one is mounted.
+    An NFS server identifies a file by its handle. On tmpfs, the handle contains the generation, which is not
+    available otherwise; every tmpfs counts its inodes from the same number.
     """
     from array import array
     from binascii import crc32
@@ -293,12 +294,12 @@ def _digest_handle(fd: int) -> int | None:
 
 
 def folds_names(fd: int) -> bool:
-    """Return whether a directory on Linux takes `a` and `A` for one name; only of those that are set to."""
+    """Return whether a directory on Linux has the attribute by which `a` and `A` are the same name."""
     return bool((_ask_file_system(fd, _FS_IOC_GETFLAGS) or 0) & _FS_CASEFOLD)
 
 
 def _ask_file_system(fd: int, request: int) -> int | None:
-    """Ask Linux for a number about an open file; None where the file system has none."""
+    """Read a number about an open file by ioctl; None if the file system has none."""
     import fcntl
 
     answer = bytearray(8)
@@ -310,13 +311,13 @@ def _ask_file_system(fd: int, request: int) -> int | None:
 
 
 def free_bytes(path: str) -> int:
-    """Return how much an ordinary user may still write on the disk of `path`."""
+    """Return how many bytes an ordinary user can still write on the disk of `path`."""
     figures = os.statvfs(path)
     return figures.f_bavail * figures.f_frsize
 
 
 def file_system_id(path: str) -> int | None:
-    """Return a number that the file system of a path keeps, on most for ever; None where it has none."""
+    """Return the id of a path's file system, which most file systems keep forever; None if it has none."""
     try:
         return os.statvfs(path).f_fsid or None
     except OSError:
@@ -324,7 +325,7 @@ def file_system_id(path: str) -> int | None:
 
 
 def has_no_room(directory: str) -> bool:
-    """Return whether a disk is so full, in bytes or in files, that a small file does not fit any more."""
+    """Return whether a disk has no room, in bytes or in inodes, for a few small files."""
     figures = os.statvfs(directory)
     return figures.f_bavail * figures.f_frsize < 1 << 16 or (figures.f_files > 0 and figures.f_favail < 4)
 
@@ -338,7 +339,7 @@ def open_file_limit() -> int:
 
 
 def is_process_alive(pid: int) -> bool:
-    """Return whether a process of this number runs on this machine; another one may have got its number."""
+    """Return whether a process with this id runs on this machine; its id may have been reused."""
     try:
         os.kill(pid, 0)
     except OSError as error:
@@ -347,7 +348,7 @@ def is_process_alive(pid: int) -> bool:
 
 
 def boot_id() -> str:
-    """Name the time since this machine was started; empty where nobody can say, and then nothing is equal."""
+    """Return an id of the machine's present boot; empty if unknown, which never means the same boot."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return file.read(64).decode("ascii", "replace").strip()
@@ -361,9 +362,9 @@ def host_name() -> str:
 
 
 def short_path(directory_fd: int, directory: str, name: str) -> str:
-    """Name something in an open directory in few characters: the address of a socket has about a hundred.
+    """Return a short path of a name in an open directory: the address of a socket has about 100 characters.
 
-    Where there is no such way it is the whole path, which is refused if it is too long.
+    Without `/proc` this is the whole path, which the system refuses if it is too long.
     """
     if IS_LINUX and os.path.isdir("/proc/self/fd"):
         return f"/proc/self/fd/{directory_fd}/{name}"
@@ -371,18 +372,18 @@ def short_path(directory_fd: int, directory: str, name: str) -> str:
 
 
 def peer_user(connection: socket) -> int:
-    """Return which user is at the other end of a Unix socket."""
+    """Return the user id of the process at the other end of a Unix socket."""
     if IS_MAC:
         # A version, the uid, and the groups.
         credentials = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)
     else:
-        # pid, uid and gid of whoever connected, or listened.
+        # pid, uid and gid of the process that connected, or that listened.
         credentials = connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], sys.byteorder)
 
 
 def file_system_view() -> str:
-    """Return a text that differs for processes that see other files under these names, as in a container."""
+    """Return a text that differs between processes for which paths lead to other files, as in a container."""
     root = os.stat("/")
     try:
         mounts = os.stat("/proc/self/ns/mnt").st_ino
@@ -399,10 +400,10 @@ _C_ARGUMENTS = {
     "sync_file_range": ["c_int", "c_int64", "c_int64", "c_uint"],
     "syncfs": ["c_int"],
 }
-"""What Python does not offer of the C library. All of these give 0, or -1 and an errno."""
+"""Functions of the C library that Python does not offer. All of them return 0, or -1 and an errno."""
 
 _c_functions: dict[str, Callable[..., int]] = {}
-"""Those that were called so far, made to give the errno."""
+"""The functions that were called so far, wrapped so that they return the errno."""
 
 
 def _call_c(name: str, *arguments: int | bytes) -> int:
@@ -414,7 +415,7 @@ def _call_c(name: str, *arguments: int | bytes) -> int:
 
 def _find_c(name: str) -> Callable[..., int]:
     try:
-        # Some milliseconds, which only those commands pay that need it.
+        # Imported here: it takes some milliseconds, and most commands do not need it.
         import ctypes
 
         library = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""Texts as bytes in, values out: line diffs and three-way merges.
+"""Line diffs, three-way merges and patches: bytes in, values out.
 
-Never looks at the disk.
+Never accesses the disk.
 """

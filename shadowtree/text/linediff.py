@@ -1,13 +1,14 @@
-"""How two texts are compared, as git does: which lines have to change to get from one to the other.
+"""Line diffs as git makes them: which lines have to change to get from one text to another.
 
-Of several right answers it is the one that git finds, because what two sides of a merge changed decides
-where they collide. Lines are numbers here: equal ones have the same.
+Of several correct diffs this finds the one that git finds, because the diffs of the two sides of a merge
+decide where they collide. Lines are represented by numbers: equal lines have the same number.
 
-A comparison is two lists of equal length: the places of the lines to be kept, with one before the first line
-and one behind the last. Between two kept lines is a gap, mostly closed; gaps of one number face each other.
+A comparison is two lists of equal length: the indexes of the lines that are kept, with one before the first
+line and one after the last. Between two kept lines is a gap, which is usually closed (empty). Gaps with the
+same index in both lists correspond.
 
     old   a b c d      kept   -1 0   2 3 4
-    new   a X Y c d    kept   -1 0   3 4 5      gap 1 makes X Y of b
+    new   a X Y c d    kept   -1 0   3 4 5      gap 1 turns b into X Y
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from operator import sub
 from shadowtree.base.frozen import frozen
 
 MAX_TEXT_BYTES = 2 * 1024 * 1024
-"""A text above this is neither compared nor merged."""
+"""A text with more bytes is neither compared nor merged."""
 MAX_TEXT_LINES = 200_000
-"""Nor is one of more lines."""
+"""A text with more lines is neither compared nor merged."""
 MAX_STEPS = 8_000_000
-"""How many pairs of lines may be compared, some of them again and again: about two seconds."""
+"""How many steps one diff or merge may take, mostly comparisons of two lines: about two seconds."""
 
 _BINARY_WINDOW_BYTES = 8000
-"""A NUL among so many first bytes makes a content binary, as in git."""
+"""A NUL within the first `_BINARY_WINDOW_BYTES` makes a content binary, as in git."""
 _COMPARISON_STEPS, _LINE_STEPS, _GAP_STEPS = 250, 4, 20
-"""What takes as long as so many steps: a comparison in any case, each of its lines, each gap that slides."""
+"""The cost, in steps, of any comparison, of each of its lines, and of each gap that slides."""
 
 
 @frozen
 class Text:
-    """A text by lines. A line ends at a line feed, and is compared by its bytes, the line feed included."""
+    """The lines of a text. A line ends with a line feed, which is part of it when lines are compared."""
 
     lines: list[bytes]
     numbers: list[int]
-    """One for each line; equal lines have the same, in all texts that were split together."""
+    """The number of each line; equal lines have equal numbers in all texts that were split together."""
 
     def join(self, places: range) -> bytes:
         """Return some lines as bytes."""
@@ -52,7 +53,7 @@ class Text:
 
 @frozen
 class Part:
-    """A run of lines of one text, and the run that stands at the same place in another."""
+    """A run of lines of one text, and the run that corresponds to it in another."""
 
     old: range
     new: range
@@ -72,7 +73,7 @@ def split_texts(*contents: bytes) -> Iterator[Text]:
     """Split texts that are to be compared with each other."""
     numbers = defaultdict[bytes, int](count().__next__)
     for content in contents:
-        # Not splitlines(): for it a carriage return ends a line too.
+        # Not splitlines(), which also ends a line at a carriage return.
         lines = BytesIO(content).readlines()
         yield Text(lines, [numbers[line] for line in lines])
 
@@ -88,14 +89,14 @@ class Steps:
         self._left = left
 
     def spend(self, number: int) -> None:
-        """Take some, or raise if there are none left."""
+        """Use up `number` steps; raise OutOfStepsError if fewer are left."""
         self._left -= number
         if self._left < 0:
             raise OutOfStepsError
 
 
 def find_changes(old: list[int], new: list[int], steps: Steps) -> list[Part]:
-    """List what is to be changed in `old` to get `new`, as git finds it."""
+    """List the changes that turn `old` into `new`, the same that git finds."""
     steps.spend(_COMPARISON_STEPS + _LINE_STEPS * (len(old) + len(new)))
     old_kept, new_kept = _find_kept(old, new, steps)
     gaps = {*_slide_gaps(old, old_kept, new_kept, steps), *_slide_gaps(new, new_kept, old_kept, steps)}
@@ -111,7 +112,7 @@ def _is_open(kept: list[int], gap: int) -> bool:
 
 
 def _find_kept(old: list[int], new: list[int], steps: Steps) -> tuple[list[int], list[int]]:
-    """Find the lines to keep: equal ones at both ends, and what a search finds in between."""
+    """Find the lines to keep: the equal ones at both ends, and those that a search finds in between."""
     part = trim(Part(range(len(old)), range(len(new))), old, new)
     old_places, new_places = _choose(old, part.old, new), _choose(new, part.new, old)
     old_flags = _flag(len(old), part.old, old_places)
@@ -141,7 +142,7 @@ def trim(part: Part, old: list[int], new: list[int]) -> Part:
 
 
 def _flag(size: int, part: range, places: list[int]) -> bytearray:
-    """Flag all lines outside a part, and inside those at some places."""
+    """Flag all lines outside a part, and the lines at `places` inside it."""
     flags = bytearray([True]) * size
     flags[part.start : part.stop] = bytes(len(part))
     for place in places:
@@ -149,22 +150,22 @@ def _flag(size: int, part: range, places: list[int]) -> bytearray:
     return flags
 
 
-# Which lines are searched for.
+# Choosing the lines to search for.
 
 _ABSENT, _RARE, _COMMON = range(3)
 _NOISE_WINDOW_LINES = 100
 
 
 def _choose(lines: list[int], part: range, other: list[int]) -> list[int]:
-    """Choose the places in a part whose lines are worth a search in another text.
+    """Choose the lines of a part that are worth searching for in another text; return their indexes.
 
-    A line that the other text does not have is not. Nor is one that it has very often, such as a brace, if
-    nearly all around is absent there: a match would be by accident.
+    A line that the other text does not have is not worth it. Neither is a line that the other text has very
+    often, such as a brace, if nearly all lines around it are absent there: a match would be an accident.
 
         lines   p q r } s t u v      other   } } } }      nothing is chosen
 
-    Very often means about the square root of the number of lines. (Git's limit of 1024 is met only by a
-    million lines.)
+    Very often means about as often as the square root of the number of lines. (Git limits that to 1024, which
+    only matters for texts of a million lines.)
     """
     counts = Counter(other) if part else Counter[int]()
     common = _round_root(len(lines))
@@ -178,7 +179,7 @@ def _choose(lines: list[int], part: range, other: list[int]) -> list[int]:
 
 
 def _drop_noise(kinds: bytes) -> bytearray:
-    """Make common lines absent that are noise."""
+    """Flag the lines to choose: the rare ones, and the common ones that are not noise."""
     kept = bytearray(kinds)
     start = 0
     for run in kinds.split(bytes([_RARE])):
@@ -191,15 +192,15 @@ def _drop_noise(kinds: bytes) -> bytearray:
 
 
 def _round_root(number: int) -> int:
-    """Return a power of two for the square root: 4 for 4 to 15, 8 for 16 to 63."""
+    """Return a power of two above the square root: 4 for 4 to 15, 8 for 16 to 63."""
     return 1 << (number.bit_length() + 1) // 2
 
 
 def _is_noise(run: bytes, at: int) -> bool:
-    """Return whether a common line is lost among absent ones, in a run without rare ones.
+    """Return whether a common line is surrounded by absent ones, in a run without rare lines.
 
-    It is if there are absent lines on both sides, and of them more than three times as many as common ones;
-    the line itself counts once for each side.
+    That is so if there are absent lines on both sides, and more than three times as many as common ones; the
+    line itself counts once for each side.
     """
     start, stop = max(at - _NOISE_WINDOW_LINES, 0), min(at + 1 + _NOISE_WINDOW_LINES, len(run))
     absent_above, absent_below = run.count(_ABSENT, start, at), run.count(_ABSENT, at + 1, stop)
@@ -209,19 +210,19 @@ def _is_noise(run: bytes, at: int) -> bool:
     return absent > 3 * (stop - start + 1 - absent)
 
 
-# The search. On a grid with the old lines across and the new ones down, a step to the right deletes a line, a
-# step down adds one, and equal lines make a diagonal step, which is free. Two fronts start from opposite
-# corners of the grid and meet in the middle of a shortest way, where the grid is cut; both parts are searched
-# in the same way. (E. W. Myers, An O(ND) Difference Algorithm and Its Variations, 1986.)
+# The search. On a grid with the old lines across and the new lines down, a step to the right deletes a line,
+# a step down adds one, and equal lines allow a diagonal step, which is free. Two fronts start from opposite
+# corners of the grid and meet in the middle of a shortest path, where the grid is cut in two; both parts are
+# searched in the same way. (E. W. Myers, An O(ND) Difference Algorithm and Its Variations, 1986.)
 
 _COSTLY = 256
-"""After so many edits a short cut will do."""
+"""After more edits than this, a cut need not be on a shortest path."""
 _LONG_RUN_LINES = 20
-"""So many equal lines on end are no accident."""
+"""A longer run of equal lines is no accident."""
 
 
 def _search(old: list[int], new: list[int], steps: Steps) -> Iterator[Part]:
-    """Yield what is to be changed, as parts that have lines on one side only."""
+    """Yield the changes, as parts that have lines on one side only."""
     fronts = _Fronts(old, new, steps)
     pending = [(Part(range(len(old)), range(len(new))), False)]
     while pending:
@@ -243,8 +244,9 @@ class _Cut:
     x: int
     y: int
     is_above_exact: bool
-    """Whether what lies before the point is to be searched without short cuts: a front has been through."""
+    """Whether the part before the point is to be searched without short cuts: a front has crossed it."""
     is_below_exact: bool
+    """Whether the part after the point is."""
 
 
 class _Fronts:
@@ -258,13 +260,13 @@ class _Fronts:
         self._steps = steps
 
     def cut(self, part: Part, *, is_exact: bool) -> _Cut:
-        """Cut a part that has lines on both sides, and different ones at both ends."""
+        """Cut a part that has lines on both sides, and whose first and last lines differ."""
         forward, backward = self._forward, self._backward
         forward.start(part)
         turned_old = range(self._width - part.old.stop, self._width - part.old.start)
         turned_new = range(self._height - part.new.stop, self._height - part.new.start)
         backward.start(Part(turned_old, turned_new))
-        # The front that makes the last edit of a shortest way is the one to look for the other.
+        # The front that makes the last edit of a shortest path is the one that checks for the other.
         is_odd = (len(part.old) - len(part.new)) % 2 == 1
         cost = 0
         while True:
@@ -277,7 +279,7 @@ class _Fronts:
                 return cut
 
     def _cut_short(self, cost: int) -> _Cut | None:
-        """Cut where a front came far with few edits, or, if the cost is too high, where one came furthest."""
+        """Cut where a front got far with few edits or, if the cost is too high, where one got furthest."""
         if cost > _COSTLY and (self._forward.saw_long_run or self._backward.saw_long_run):
             if point := self._forward.find_promising(cost):
                 return _Cut(*point, is_above_exact=True, is_below_exact=False)
@@ -295,19 +297,19 @@ class _Fronts:
 
 
 class _Front:
-    """How far a search came on each diagonal k, where x - y = k, with one edit more each time.
+    """How far a search got on each diagonal k, where x - y = k. Each round allows one more edit.
 
-    From `a b c` to `b c d` it comes with 2 edits:
+    It gets from `a b c` to `b c d` with 2 edits:
 
         (0, 0) → (1, 0) ↘ (2, 1) ↘ (3, 2) ↓ (3, 3)
 
-    The front from the last corner is another one like it on a grid that is turned by half.
+    The front from the opposite corner is another front like this, on a grid rotated by 180 degrees.
     """
 
     def __init__(self, old: list[int], new: list[int], *, is_turned: bool) -> None:
         self._old, self._new = old, new
         self._is_turned = is_turned
-        # Negative diagonals are counted from the end.
+        # Negative diagonals index the list from its end.
         self._furthest = [-1] * (len(old) + len(new) + 3)
 
     def start(self, part: Part) -> None:
@@ -317,7 +319,7 @@ class _Front:
         self._furthest[self._low] = self._left
 
     def advance(self, steps: Steps, other: _Front | None) -> tuple[int, int] | None:
-        """Make one more edit on every other diagonal; return where this front meets the other one."""
+        """Make one more edit on every second diagonal; return where this front meets `other`, if it does."""
         self._widen()
         old, new, furthest, right, bottom = self._old, self._new, self._furthest, self._right, self._bottom
         low, high, facing = (other._low, other._high, other._furthest) if other else (1, 0, furthest)
@@ -345,7 +347,7 @@ class _Front:
         return met
 
     def _widen(self) -> None:
-        """Take in one more diagonal at both ends; at the border of the part, give one up instead."""
+        """Add one diagonal at both ends; where the border of the part is reached, drop one instead."""
         if self._low > self._left - self._bottom:
             self._low -= 1
             self._furthest[self._low - 1] = -1
@@ -358,12 +360,12 @@ class _Front:
             self._high -= 1
 
     def _list_diagonals(self) -> range:
-        """List the diagonals of this round, from the same end of the grid for both fronts: the first wins."""
+        """List this round's diagonals, from the same end of the grid for both fronts: the first hit wins."""
         diagonals = range(self._low, self._high + 1, 2)
         return diagonals if self._is_turned else diagonals[::-1]
 
     def find_promising(self, cost: int) -> tuple[int, int] | None:
-        """Find the point behind a long run of equal lines that came furthest, and far for its cost."""
+        """Find the furthest point that follows a long run of equal lines, and is far enough for its cost."""
         run, best, found = _LONG_RUN_LINES, 4 * cost, None
         for k in self._list_diagonals():
             x = self._furthest[k]
@@ -375,7 +377,7 @@ class _Front:
         return found
 
     def find_furthest(self) -> tuple[int, int]:
-        """Find the point that came furthest; one that left the part counts where it did so."""
+        """Find the furthest point; one beyond the border of the part is moved back to the border."""
         diagonals = self._list_diagonals()
         xs = [min(self._furthest[k], self._right, self._bottom + k) for k in diagonals]
         return max(((x, x - k) for x, k in zip(xs, diagonals, strict=True)), key=self.measure)
@@ -385,15 +387,15 @@ class _Front:
         return point[0] - self._left + point[1] - self._top
 
 
-# How gaps slide.
+# Sliding gaps.
 
 
 def _slide_gaps(lines: list[int], kept: list[int], other_kept: list[int], steps: Steps) -> list[int]:
-    """Slide the open gaps of a text to where git would show them; list them as they were left.
+    """Slide the open gaps of a text to where git would show them; return their final indexes.
 
-    If the first line of a gap equals the kept line below it, that line can be kept in its stead, and the gap
-    slides down. It may become one with others. In the end it is at the lowest place beside an open gap of
-    the other text, or simply at the lowest place.
+    If the first line of a gap equals the kept line below the gap, the first line can be kept instead, and the
+    gap slides down. It may merge with other gaps. It ends at the lowest position that faces an open gap of
+    the other text or, if there is none, at the lowest position.
 
         a (b c) b c d      a b (c b) c d      a b c (b c) d
     """
@@ -406,7 +408,7 @@ def _slide_gaps(lines: list[int], kept: list[int], other_kept: list[int], steps:
 
 
 def _slide_gap(lines: list[int], kept: list[int], other_kept: list[int], gap: int, steps: Steps) -> int:
-    """Slide one gap, and return its new number: a line further down it is the next one."""
+    """Slide one gap, and return its new index, which is one higher for each line that it slid down."""
     while True:
         size = kept[gap + 1] - kept[gap]
         highest = _slide_up(lines, kept, gap, 0)

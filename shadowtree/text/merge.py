@@ -1,10 +1,10 @@
-"""Three texts into one: what two sides made of a common base, merged by lines.
+"""Three-way merge by lines: combines the changes that two sides made to a common base.
 
 The result is that of `git merge-file`, byte for byte, and two sides collide exactly where git reports a
-conflict: people know what git merges, and nothing here is bolder or shyer. That takes more than a right diff:
-of several right ones it has to be the one that git finds. So lines are left out, searches are cut short and
-changes are slid by git's measures; each is told where it is used. Only the budget is our own: texts that
-would take too long are not merged at all, never merged in another way.
+conflict, because people know what git merges. A correct diff is not enough for that: of several correct diffs
+it has to be the one that git finds. So lines are left out, searches are cut short and changes slide by git's
+rules, which are described where they are used. Only the limit is our own: texts that would take too long are
+not merged at all, rather than merged in another way.
 """
 
 from __future__ import annotations
@@ -31,49 +31,49 @@ if TYPE_CHECKING:
 
 @frozen
 class Collision:
-    """One place at which the texts collide: both sides changed it, and not alike."""
+    """A place where the texts collide: both sides changed it differently."""
 
     ours: bytes
     base: bytes
-    """What stood there before. If one collision was narrowed to several hunks, each has all of it."""
+    """The lines of the base. If a collision was narrowed to several, each of them has all of these lines."""
     theirs: bytes
     ours_line: int
-    """The number of the first line, from 1; if there is none, of the line that would follow."""
+    """The number of the first line of `ours`, from 1; if `ours` is empty, of the line that would follow."""
     line_end: bytes
-    """How lines end around here, and so the lines with markers."""
+    """The line ending that is used here, also for marker lines."""
 
 
 @frozen
 class Merge:
-    """Three texts in one: settled pieces, and hunks that somebody has to settle."""
+    """A merged text: settled pieces, and collisions that somebody has to settle."""
 
     pieces: tuple[bytes | Collision, ...]
     """In the order of the text."""
 
     @property
     def collisions(self) -> list[Collision]:
-        """Where the texts collide."""
+        """The places where the texts collide."""
         return [piece for piece in self.pieces if isinstance(piece, Collision)]
 
     @property
     def content(self) -> bytes | None:
-        """The merged text; None if there are hunks."""
+        """The merged text; None if there are collisions."""
         settled = [piece for piece in self.pieces if isinstance(piece, bytes)]
         return b"".join(settled) if len(settled) == len(self.pieces) else None
 
 
 @frozen
 class NotMerged:
-    """Texts that were not compared to the end; whether they collide is not known."""
+    """Texts that could not be compared; it is unknown whether they collide."""
 
     reason: Literal["binary", "too large", "too different"]
 
 
 def merge_text(base: bytes, ours: bytes, theirs: bytes, *, max_steps: int = MAX_STEPS) -> Merge | NotMerged:
-    """Merge what two sides made of `base`.
+    """Merge the changes that two sides made to `base`.
 
-    If only one side changed anything, or both made the same of it, that is the result, of any content.
-    `max_steps` limits the time, and never changes a merge.
+    If only one side changed anything, or both sides are equal, the result is that side, whatever its content.
+    `max_steps` limits the time; it never changes the result of a merge.
     """
     if theirs in (base, ours):
         return Merge((ours,))
@@ -91,7 +91,7 @@ def merge_text(base: bytes, ours: bytes, theirs: bytes, *, max_steps: int = MAX_
 
 
 def write_markers(merge: Merge, *, ours_label: str, theirs_label: str) -> bytes:
-    """Write a merge as one text, with both sides of each hunk between lines with markers, as git does."""
+    """Write a merge as one text, with both sides of each collision between marker lines, as git does."""
     ours, theirs = (label.encode("utf-8", "surrogateescape") for label in (ours_label, theirs_label))
     text: list[bytes] = []
     for piece in merge.pieces:
@@ -108,7 +108,7 @@ def _end_line(part: bytes, line_end: bytes) -> bytes:
     return part if not part or part.endswith(b"\n") else part + line_end
 
 
-# How three texts become one. Lines are known by their places, and runs of lines by ranges of places.
+# Merging. A run of lines is a range of line indexes.
 
 
 @frozen
@@ -120,10 +120,10 @@ class _Texts:
 
 @frozen
 class _Region:
-    """A place at which somebody changed something, in all three texts."""
+    """A place where a side changed something, in all three texts."""
 
     taken: Literal["ours", "theirs", "same", None]
-    """Whose lines are taken: "same" if both sides have the same, None if they collide."""
+    """Whose lines are taken: "same" if both sides have the same lines, None if they collide."""
     base: range
     ours: range
     theirs: range
@@ -139,11 +139,11 @@ def _merge_lines(texts: _Texts, steps: Steps) -> Merge:
 
 
 def _combine(texts: _Texts, our_changes: list[Part], their_changes: list[Part]) -> list[_Region]:
-    """Lay the changes of both sides over each other.
+    """Combine the changes of both sides into regions.
 
-    Changes with a line of the base between them do not know each other. Changes that overlap or only touch
-    collide, unless both sides did the same to the same lines. What they did alike makes no region: our text
-    has it, and a merge is our text with regions in it.
+    Changes that are separated by a line of the base are independent. Changes that overlap or touch collide,
+    unless both sides changed the same lines in the same way. Such a change makes no region: our text already
+    has it, and a merge is our text with some regions replaced.
 
         base     a b c d
         ours     a B c d
@@ -173,12 +173,12 @@ def _combine(texts: _Texts, our_changes: list[Part], their_changes: list[Part]) 
 
 
 def _end_of(base: Text, side: Text) -> Part:
-    """Make an empty change of the end of a text."""
+    """Return an empty change at the end of the texts."""
     return Part(_move(range(0), len(base.lines)), _move(range(0), len(side.lines)))
 
 
 def _project(base: range, change: Part) -> range:
-    """Find lines of the base on a side that has them unchanged, before its next change."""
+    """Find lines of the base on the side that has not changed them; `change` is that side's next change."""
     return _move(base, change.new.start - change.old.start)
 
 
@@ -187,9 +187,9 @@ def _move(places: range, by: int) -> range:
 
 
 def _collide(our: Part, their: Part) -> _Region:
-    """Make one region of two changes: all lines of the base that either of them touches.
+    """Make one region of two changes, with all lines of the base that either of them covers.
 
-    Ours makes X of b c, theirs makes Y of c d; then X d collides with b Y:
+    If ours replaces b c by X, and theirs replaces c d by Y, then X d collides with b Y:
 
         base   a b c d e      ours   a X d e      theirs   a b Y e
     """
@@ -203,7 +203,7 @@ def _stretch(change: Part, base: range) -> range:
 
 
 def _append(regions: list[_Region], region: _Region) -> None:
-    """Add a region; if it touches the last one on either side, the two are one."""
+    """Append a region, or unite it with the last one if they touch on either side."""
     last = regions[-1] if regions else None
     if last and (region.ours.start <= last.ours.stop or region.theirs.start <= last.theirs.stop):
         united = _unite(last, region)
@@ -222,9 +222,9 @@ def _unite(first: _Region, second: _Region) -> _Region:
 
 
 def _narrow(texts: _Texts, region: _Region, steps: Steps) -> list[_Region]:
-    """Leave of a collision only the lines in which the two sides differ.
+    """Narrow a collision to the lines in which the two sides differ; it may become several.
 
-    Of these, A collides with B, and nothing with C:
+    Here A collides with B, and an empty run with C:
 
         ours   x A y z      theirs   x B y z C
     """
@@ -248,9 +248,9 @@ _LETTERS_AND_DIGITS = frozenset(code for code in range(128) if chr(code).isalnum
 
 
 def _join_collisions(texts: _Texts, regions: list[_Region]) -> list[_Region]:
-    """Make one of neighbouring collisions with little between them, which is easier to read.
+    """Join neighbouring collisions with little between them, which makes them easier to read.
 
-    Little are three lines, and any number of lines without a letter or a digit, such as braces.
+    Up to three lines are little, and so is any number of lines without a letter or a digit, such as braces.
     """
     joined: list[_Region] = []
     for region in regions:
@@ -265,7 +265,7 @@ def _join_collisions(texts: _Texts, regions: list[_Region]) -> list[_Region]:
 
 
 def _list_pieces(texts: _Texts, regions: list[_Region]) -> Iterator[bytes | Collision]:
-    """List our text, with their lines or a hunk in it where they belong."""
+    """Yield the pieces of our text, with their lines or a collision where these belong."""
     at = 0
     for region in regions:
         if region.taken in ("ours", "same"):
@@ -287,9 +287,9 @@ def _make_collision(texts: _Texts, region: _Region) -> Collision:
 
 
 def _find_line_end(texts: _Texts, region: _Region) -> bytes:
-    """Find how lines end around a hunk: in LF, unless the base begins with CR LF and no side objects.
+    """Find the line ending for a collision: CR LF if the base's first line has it and no side differs, or LF.
 
-    A side is asked by its line before the hunk, or its first one.
+    On each side, the line before the collision counts, or the first line if there is none before it.
     """
     our_answer = _ends_in_crlf(texts.ours.lines, max(region.ours.start - 1, 0))
     their_answer = _ends_in_crlf(texts.theirs.lines, max(region.theirs.start - 1, 0))
@@ -298,7 +298,7 @@ def _find_line_end(texts: _Texts, region: _Region) -> bytes:
 
 
 def _ends_in_crlf(lines: list[bytes], place: int) -> bool | None:
-    """Return how a line ends, or the one above if it has no end; None if there is no such line."""
+    """Return whether a line ends in CR LF, or the one above if it has no end; None if there is no line."""
     if lines and not lines[place].endswith(b"\n"):
         place -= 1
     return lines[place].endswith(b"\r\n") if lines and place >= 0 else None

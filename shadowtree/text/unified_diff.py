@@ -1,11 +1,11 @@
 """Textual diffs: two contents in, a patch in git's format out.
 
-A patch is text for people and for JSON. Bytes that are no UTF-8 become U+FFFD in it, so that it can always
-be printed and encoded; `exact` holds them as surrogate escapes. `git apply` turns the old content into the
-new one, or refuses where a patch does not say enough. Files are never restored from a patch.
+A patch is text for people and for JSON. Bytes that are not UTF-8 become U+FFFD in it, so that it can always
+be printed and encoded; `exact` has them as surrogate escapes. With that, `git apply` turns the old content
+into the new one, or refuses if the patch is incomplete. Files are never restored from a patch.
 
-What changed is what git finds (`linediff`). If that takes too long, all lines between the first and the last
-difference are replaced: the limit decides how short a patch is, never whether it is right.
+The changes are those that git finds (`linediff`). If that takes too long, all lines between the first and the
+last difference are replaced: the limit affects how short a patch is, never whether it is correct.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from shadowtree.text.linediff import (
 Blobs = tuple[str | None, str | None]
 """The ids of both contents, if they are known."""
 Names = tuple[str, str]
-"""How a patch names both: quoted, and `/dev/null` where there is none."""
+"""The names of both contents in a patch, quoted; `/dev/null` for an absent one."""
 
 CONTEXT_LINES = 3
-"""How many unchanged lines stand around a change, unless somebody wants more."""
+"""How many unchanged lines surround a change by default."""
 _SHORT_ID = 7
 
 
@@ -46,15 +46,16 @@ class TextDiff:
     additions: int
     deletions: int
     binary: bool
-    """The contents differ, and one of them is no text."""
+    """Whether the contents differ, and one of them is not text."""
     patch: str
-    """Empty if nothing differs, if `binary`, and for contents too large to compare; the counts are then 0."""
+    """Empty if nothing differs, and for contents that are binary or too large to compare, unless a binary
+    patch was requested. For such contents the counts are 0."""
     exact: str = ""
-    """What git takes where `patch` is not that: bytes that are no UTF-8, or a line that makes it refuse."""
+    """The patch for git, if `patch` is not it: with bytes that are not UTF-8, or a line that git refuses."""
 
     @property
     def applicable(self) -> str:
-        """What git takes."""
+        """The patch for git."""
         return self.exact or self.patch
 
 
@@ -70,12 +71,12 @@ def diff_text(
     binary: bool = False,
     context: int = CONTEXT_LINES,
 ) -> TextDiff:
-    """Compare two contents of `path`; None is an absent one, and has no mode.
+    """Compare two contents of `path`; None stands for an absent one, which has no mode.
 
-    With `renamed_from` the old content is that of another path. The content of a link is its target. A mode
-    is written with all its permission bits, though git knows but one of them. A file that became a link is
-    deleted and made anew, as in git. With `binary`, what is binary or too large to compare gets a binary
-    patch, which names `blobs`, the ids of both contents.
+    With `renamed_from`, the old content is that of another path. The content of a link is its target. Modes
+    are written with all permission bits, though git uses only one of them. A file that became a link is
+    deleted and created again, as in git. With `binary`, contents that are binary or too large to compare get
+    a binary patch, which names `blobs`, the ids of both contents.
     """
     assert (old is None) == (old_mode is None)
     assert (new is None) == (new_mode is None)
@@ -101,7 +102,7 @@ def diff_text(
 
 
 def _join_halves(gone: TextDiff, made: TextDiff) -> TextDiff:
-    """Put together that a content is deleted and another one made."""
+    """Join the diff that deletes a content and the diff that creates another one."""
     is_binary_change = gone.binary or made.binary
     exact = gone.applicable + made.applicable
     if not (gone.patch and made.patch):
@@ -114,7 +115,7 @@ def _join_halves(gone: TextDiff, made: TextDiff) -> TextDiff:
 def _diff_whole(
     header: str, names: Names, contents: tuple[bytes, bytes], blobs: Blobs, *, binary: bool
 ) -> TextDiff:
-    """Replace one content by the other, or only say that they differ."""
+    """Make a binary patch, or one that only says that the contents differ."""
     is_data = any(map(is_binary, contents))
     if binary:
         patch = header + _format_index(blobs) + _format_binary(*contents)
@@ -127,7 +128,7 @@ def _diff_lines(header: str, names: Names, contents: tuple[bytes, bytes], contex
     """Compare two texts line by line."""
     old, new = split_texts(*contents)
     changes = list_changes(old, new)
-    if changes:  # none: an empty file came or went
+    if changes:  # none if an empty file was added or deleted
         header += _format_names(*names)
     hunks = b"".join(_format_hunks(changes, old.lines, new.lines, context))
     patch = header + hunks.decode("utf-8", "replace")
@@ -142,14 +143,14 @@ def _diff_lines(header: str, names: Names, contents: tuple[bytes, bytes], contex
 
 
 def diff_unread(path: str, *, old_mode: int | None, new_mode: int | None, blobs: Blobs) -> TextDiff:
-    """Say of contents that are too large to be read that they differ."""
+    """Make the diff of contents that are too large to read: it says only that they differ."""
     header = _format_header(path, path, old_mode, new_mode) + _format_index(blobs, _SHORT_ID)
     names = _quote_names(path, path, old_mode, new_mode)
     return TextDiff(0, 0, binary=False, patch="", exact=header + _tell_difference(*names, is_data=False))
 
 
 def list_changes(old: Text, new: Text, max_steps: int = MAX_STEPS) -> list[Part]:
-    """List the lines that differ; where that takes too many steps, from the first difference to the last."""
+    """List the changes; if that takes too many steps, one change from the first difference to the last."""
     try:
         return find_changes(old.numbers, new.numbers, Steps(max_steps))
     except OutOfStepsError:
@@ -171,7 +172,7 @@ def _format_header(old_path: str, path: str, old_mode: int | None, new_mode: int
 
 
 def _format_index(blobs: Blobs, length: int = 40) -> str:
-    """Name both contents. Git takes binary contents after full ids alone, and refuses after short ones."""
+    """Write the line with both ids. Git applies binary contents only if it has the full ids."""
     old, new = ((blob or "0" * 40)[:length] for blob in blobs)
     return f"index {old}..{new}\n"
 
@@ -186,25 +187,25 @@ def _format_names(old_name: str, new_name: str) -> str:
 
 
 def _tell_difference(old_name: str, new_name: str, is_data: bool) -> str:
-    """Write what stands in place of hunks: git knows both lines, and refuses to apply such a patch."""
+    """Write the line that replaces the hunks; git knows both forms, and refuses to apply such a patch."""
     if is_data:
         return f"Binary files {old_name} and {new_name} differ\n"
     return f"Files {old_name} and {new_name} differ\n(too large to compare line by line)\n"
 
 
 def _end_name(name: str) -> str:
-    # The tab tells `patch` where a name with a blank ends.
+    # The tab shows `patch` where a name with a space ends.
     return name + "\t" if " " in name else name
 
 
 _ESCAPES = {ord(char): "\\" + name for char, name in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
 _ESCAPES |= {code: f"\\{code:03o}" for code in (*range(0x20), 0x7F) if code not in _ESCAPES}
 _ESCAPES |= {0xDC00 + byte: f"\\{byte:03o}" for byte in range(0x80, 0x100)}
-"""How a name is written in quotes; a byte that is no UTF-8 came as a surrogate escape."""
+"""How characters are escaped in a quoted name; surrogates stand for bytes that are not UTF-8."""
 
 
 def _quote(name: str) -> str:
-    """Quote a name as git does, but leave letters of all scripts readable."""
+    """Quote a name as git does, but leave the letters of all scripts readable."""
     quoted = name.translate(_ESCAPES)
     if not quoted.isprintable():
         # Invisible and bidirectional characters would make a name look like another.
@@ -233,7 +234,7 @@ def _format_hunks(changes: list[Part], old: list[bytes], new: list[bytes], conte
 
 
 def _group(changes: list[Part], context: int) -> list[list[Part]]:
-    """Put changes into one hunk whose contexts touch."""
+    """Group the changes whose contexts touch: each group is one hunk."""
     groups: list[list[Part]] = []
     for change in changes:
         if groups and change.old.start - groups[-1][-1].old.stop <= 2 * context:
@@ -244,7 +245,7 @@ def _group(changes: list[Part], context: int) -> list[list[Part]]:
 
 
 def _format_range(start: int, end: int) -> str:
-    """Write a range as git does: its first line, or the one before if it is empty, and how many lines."""
+    """Write a range as git does: its first line, or the line before it if it is empty, and its length."""
     if end - start == 1:
         return str(end)
     return f"{start + (end > start)},{end - start}"
@@ -263,13 +264,13 @@ _LINE_BYTES = 52
 
 
 def _format_binary(old: bytes, new: bytes) -> str:
-    """Write what follows the index line of a binary file: deflated, in base 85, both sides whole.
+    """Write the part of a binary patch after the index line: both contents whole, deflated, in base 85.
 
     The new content comes first, then the old one, for `git apply --reverse`:
 
         GIT binary patch
         literal 12
-        Tcmc~$...             up to 52 bytes a line, after a letter that says how many
+        Tcmc~$...             up to 52 bytes a line, after a letter for their number
 
         literal 9
         Qcmd...

@@ -1,4 +1,4 @@
 """The journal in SQLite: messages, steps, branches, acts, and where a session stands.
 
-The row is the publish point. Never touches the worktree.
+The row is the publish point. This package never touches the worktree.
 """

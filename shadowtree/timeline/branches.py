@@ -1,6 +1,6 @@
-"""Branches: which of them keeps the messages that leave the line, and what each is called. Pure.
+"""Branches: which one keeps the messages that leave the line, and what each is named. Pure.
 
-`append` adds them to the journal, `session` makes values of them.
+`append` adds them to the journal, `session` returns them as values.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ from shadowtree.timeline.position import FindMessage, first_line, walk_back
 from shadowtree.timeline.schema import BranchRow, MessageRow
 
 _LONGEST = 40
-"""So many characters of a slug a name has at most."""
+"""At most this many characters of a slug are used as a name."""
 _NO_LETTERS = re.compile(r"[\W_]+")
 _NUMBER = re.compile(r"-\d+\Z")
 
 
 @frozen
 class Archive:
-    """A branch on which messages are kept that leave the line."""
+    """A branch that keeps messages that leave the line."""
 
     branch: BranchRow | None
-    """The one that it was so far; None: a new one."""
+    """The branch as it was so far; None if it is new."""
     fork: int | None
     tip: int
 
 
 def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> list[Archive]:
-    """Decide which branches keep messages that leave the line, oldest first; those that stay are not named.
+    """Decide which branches keep the messages that leave the line (oldest first); omit unchanged branches.
 
-    A branch that was switched to and gone on with takes in what came since. No message is on two branches:
+    A branch that the session switched to and continued also gets the newer messages. No message is on two
+    branches:
 
         m1 ── m2 ── m3        fix: m2, m3     the session goes from m4 to m1: m2 is on `fix` already,
                └─── m4        left: m2, m4    so that m4 is all that the new branch has
 
-    A message that is on none belongs to the branch of the one after it.
+    A message that is on no branch yet goes to the branch of the message after it.
     """
     owners = find_owners(branches, left[0].number, find)
     own = find_own(reversed(left), owners)
@@ -51,7 +52,7 @@ def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage
 
 
 def find_owners(branches: list[BranchRow], first: int, find: FindMessage) -> dict[int, BranchRow]:
-    """Return on which branch each message is, from the one with the number `first` on."""
+    """Return the branch of each message, from the number `first` on."""
     return {
         row.number: branch
         for branch in branches
@@ -60,7 +61,7 @@ def find_owners(branches: list[BranchRow], first: int, find: FindMessage) -> dic
 
 
 def find_own(line: Iterable[MessageRow], owners: Mapping[int, BranchRow]) -> BranchRow | None:
-    """Find the branch that a line, newest first, goes on with: the last message that is on one is its tip."""
+    """Return the branch that a line (newest first) continues, if its last message on a branch is the tip."""
     last = next((row for row in line if row.number in owners), None)
     if last is None or owners[last.number].tip != last.number:
         return None
@@ -68,7 +69,7 @@ def find_own(line: Iterable[MessageRow], owners: Mapping[int, BranchRow]) -> Bra
 
 
 def find_branches(rows: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> dict[int, str]:
-    """Return on which branch each of some archived messages is."""
+    """Return the name of the branch of each archived message, by the message's number."""
     owners = find_owners(branches, min((row.number for row in rows), default=0), find)
     return {row.number: owners[row.number].name for row in rows if row.number in owners}
 
@@ -81,13 +82,13 @@ def _is_as_it_was(kept: Archive) -> bool:
 
 
 def name_text(text: str) -> str:
-    """Return the slug of a text by which a branch is named; digits alone would be the number of a message."""
+    """Return a branch name made of a text; never digits alone, which would mean the number of a message."""
     slug = make_slug(first_line(text))[:_LONGEST].strip("-") or "branch"
     return f"branch-{slug}" if slug.isdigit() else slug
 
 
 def make_slug(text: str) -> str:
-    """Return the letters and digits of a text in small letters, with one dash for all between them.
+    """Return the letters and digits of a text in lower case, with one dash for everything between them.
 
     Fix the Login, now!    ──▶    fix-the-login-now
     """
@@ -95,12 +96,12 @@ def make_slug(text: str) -> str:
 
 
 def without_number(name: str) -> str:
-    """Return a name without the number by which it may differ from others: `fix-login` of `fix-login-2`."""
+    """Return a name without the number that `number_name` may have added: `fix-login` of `fix-login-2`."""
     return _NUMBER.sub("", name)
 
 
 def number_name(base: str, is_used: Callable[[str], bool]) -> str:
-    """Return a name that nothing else has: `fix-login`, `fix-login-2`."""
+    """Return a name that is not in use: `fix-login`, `fix-login-2`."""
     name, number = base, 1
     while is_used(name):
         number += 1

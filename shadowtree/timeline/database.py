@@ -1,7 +1,6 @@
-"""How the rows of a timeline are read and written: SQLite, its transactions, its errors.
+"""Read and write the rows of a timeline: SQLite, its transactions, its errors.
 
-Rows of sealed tables are written by `add` and `change` alone, which seal them; a row that is not what was
-written is never changed, because that would seal the damage.
+`change` never changes a damaged row of a sealed table, because that would seal the damage.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ if TYPE_CHECKING:
     Value = TypeVar("Value")
 
 _UNRELEASED_FORMATS = range(1, 6)
-"""What timelines called themselves before there was a first release."""
+"""The formats of timelines before the first release."""
 RowsStamp = tuple[object, int, int]
-"""Who has the timeline open, how much he has written, and what tells that others have: as long as all three
-are the same, so is every row."""
+"""The opened database, how many rows its connection changed, and a number that changes when another one
+commits. While all three are the same, so is every row."""
 BEYOND = 1 << 62
-"""A number that no row has."""
+"""Larger than the number of any row."""
 _WAL_PAGES = 256
-"""How many pages may wait in the log before they are put into the file, which takes two flushes: 1 MiB."""
+"""How many pages may wait in the log before they are copied into the file, which takes two flushes: 1 MiB."""
 _WAL_BYTES = 1280 << 10
-"""What the log keeps of its room when nothing waits in it: what may wait, and the largest record."""
+"""The size that the log keeps when it is empty: enough for the pages that may wait and the largest record."""
 _FEW = 4
-"""After so many transactions of one process more are to be expected."""
+"""After this many transactions in one process, more are to be expected."""
 _LISTED_FAULTS = 20
-"""How many faults SQLite is asked for: the first ones say what there is to know."""
+"""At most this many faults are read from SQLite; the first ones are enough."""
 _CHUNK = 500
-"""How many values one statement asks for; SQLite has a limit."""
+"""How many keys one statement gets; SQLite has a limit."""
 _OF_DAMAGE = (
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
@@ -63,11 +62,11 @@ _OF_DAMAGE = (
     sqlite3.SQLITE_ERROR,
     sqlite3.SQLITE_CONSTRAINT,
 )
-"""What SQLite answers to a file that is not what was written: the last but one, if a table is not there, and
-the last one, if rows do not fit together."""
+"""The error codes of a damaged file. SQLITE_ERROR means that a table is missing, SQLITE_CONSTRAINT that rows
+contradict each other."""
 
 _ERRORS = (sqlite3.Error, UnicodeDecodeError)
-"""What SQLite raises: the last one of a name in the file that is no text."""
+"""The exceptions of SQLite; UnicodeDecodeError is raised for a name in the file that is not text."""
 
 
 class Database:
@@ -80,9 +79,9 @@ class Database:
         for_check: bool = False,
         free_bytes: int = DEFAULT_LIMITS.timeline_free_bytes,
     ) -> None:
-        """Open a timeline; `for_check` also one that has its tables but does not say its format.
+        """Open a timeline; with `for_check` also one that has its tables but not the mark of its format.
 
-        It is compacted when more than `free_bytes` are free in it.
+        `compact` shrinks it when more than `free_bytes` are free in it.
         """
         self._free_bytes = free_bytes
         self.path = path
@@ -96,18 +95,18 @@ class Database:
         try:
             self._connection = _connect(path, for_check=for_check)
         except OutOfSpace:
-            # The disk has no room for the index that processes share: whoever only reads keeps it in memory.
+            # The disk has no room for the shared index of the log: in exclusive mode it is kept in memory.
             self._connection = _connect(path, for_check=for_check, is_full=True)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     def require_sound(self) -> None:
-        """Raise StoreDamaged if a row that tells what is needed is not what was written, or is missing.
+        """Raise StoreDamaged if a row that decides which objects are needed is damaged or missing.
 
-        For who is about to remove something: a single row is looked at whenever it is read. What was found
-        sound, and was not touched since, is not looked at again.
+        For callers that are about to remove something; a single row is checked whenever it is read. Rows that
+        were found sound are not checked again until something is written.
         """
         stamp = self.stamp()
         if stamp is not None and stamp == self._sound:
@@ -116,16 +115,16 @@ class Database:
             if table is not CHANGES:
                 self.decode(table.unseal, self.rows(table.select))
         for table in WITHOUT_GAPS:
-            # Not by an index, which may be whole where the table is not.
+            # Not by an index, which may be whole when the table is not.
             ((count, last),) = self.rows(f"SELECT count(*), max(number) FROM {table.name} NOT INDEXED")
             if count != (last or 0):
                 raise StoreDamaged(f"{self.path} has lost rows of {table.name}")
         self._sound = stamp
 
     def stamp(self) -> RowsStamp | None:
-        """Return what is another one as soon as anybody wrote anything; None within a transaction.
+        """Return a value that changes whenever any process writes; None within a transaction.
 
-        What is written there may be taken back, and the count does not go back with it.
+        A transaction may be rolled back, but SQLite's count of changes is not.
         """
         if self._connection.in_transaction:
             return None
@@ -133,14 +132,14 @@ class Database:
         return self._opening, self._connection.total_changes, version
 
     def measure(self) -> int:
-        """Return how many bytes the rows take; what was freed in the file is not counted."""
+        """Return how many bytes the rows take, without the free pages of the file."""
         pages = "pragma_page_count(), pragma_freelist_count(), pragma_page_size()"
         ((size,),) = self.rows(f"SELECT (page_count - freelist_count) * page_size FROM {pages}")
         return int(size)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Let all that is added inside count together, durably, or not at all if anything is raised."""
+        """Commit everything that the body writes, durably and at once, or nothing if it raises."""
         assert not self._connection.in_transaction
         try:
             self.rows("BEGIN IMMEDIATE")
@@ -155,10 +154,10 @@ class Database:
             raise
 
     def _lengthen_log(self) -> None:
-        """Allocate the room of the log at once, in a transaction, so that nobody else writes there.
+        """Extend the log to its full size at once, in a transaction, so that no other process writes to it.
 
-        A flush that makes a file longer waits for the log of the file system too, and with it for what others
-        wrote: it takes two to five times as long. To SQLite zeros are the end of its log.
+        A flush that extends a file also waits for the file system's journal, and so for what others wrote: it
+        takes two to five times as long. SQLite takes zeros for the end of the log.
         """
         path = f"{self.path}-wal"
         try:
@@ -169,14 +168,14 @@ class Database:
             length = os.fstat(fd).st_size
             disk.overwrite_at(fd, bytes(max(0, _WAL_BYTES - length)), length, path)
         except ShadowError:
-            # It only saves time.
+            # A longer log only saves time.
             return
         finally:
             os.close(fd)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Let all that is read inside be of one moment, whatever others write meanwhile."""
+        """Read one consistent state in the body, whatever other processes write meanwhile."""
         self.rows("BEGIN")
         try:
             yield
@@ -184,22 +183,22 @@ class Database:
             self._roll_back()
 
     def _roll_back(self) -> None:
-        # After some errors SQLite has done so by itself.
+        # After some errors SQLite has already rolled back by itself.
         if self._connection.in_transaction:
             self.rows("ROLLBACK")
 
     def compact(self) -> None:
-        """Free the room of rows that are gone, if it is much."""
+        """Shrink the file if much of it is free."""
         names = ("page_count", "freelist_count", "page_size")
         pages, free, size = (self.rows(f"PRAGMA {name}")[0][0] for name in names)
         if free * size > self._free_bytes and free * 4 > pages:
             disk.before_write("compact", self.path)
             self.rows("VACUUM")
-            # The file itself gets shorter only when its log is put into it.
+            # The file shrinks only when the log is copied into it.
             self.rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def scrub(self) -> None:
-        """Write the file anew, so that nothing is left in it, or in its log, of rows that are gone."""
+        """Rewrite the file, so that nothing of removed rows is left in it or in its log."""
         disk.before_write("scrub", self.path)
         self.rows("PRAGMA secure_delete = ON")
         self.rows("VACUUM")
@@ -208,10 +207,10 @@ class Database:
         if is_busy:
             raise StoreFailed(self.path, "another process is still reading an older version")
 
-    # How rows are read and written
+    # Reading and writing rows
 
     def rows(self, statement: str, *values: object) -> list[Any]:  # Any: rows of SQLite
-        """Run a statement, and give its rows."""
+        """Run a statement and return its rows."""
         try:
             return self._connection.execute(statement, values).fetchall()
         except _ERRORS as error:
@@ -220,7 +219,7 @@ class Database:
     def rows_of(
         self, statement: str, keys: Collection[object], *, values: Sequence[object] = ()
     ) -> list[Any]:  # Any: rows of SQLite
-        """Read the rows of many keys: `statement` ends where their list is to come."""
+        """Read the rows of many keys; their list is appended to `statement`, which ends with `IN`."""
         found = []
         distinct = list(dict.fromkeys(keys))
         for start in range(0, len(distinct), _CHUNK):
@@ -235,7 +234,7 @@ class Database:
         rows: Iterable[Any],
         order: Callable[[Value], Any] | None = None,  # Any: what can be compared
     ) -> list[Value]:
-        """Make values of rows; StoreDamaged if one is not what was written."""
+        """Decode rows into values; raise StoreDamaged if one is damaged."""
         try:
             values = list(map(decode, rows))
             return values if order is None else sorted(values, key=order)
@@ -243,21 +242,21 @@ class Database:
             raise StoreDamaged(f"{self.path} has a row that cannot be read: {error}") from error
 
     def read(self, decode: Callable[[Any], Value], statement: str, *values: object) -> list[Value]:
-        """Make values of the rows that a statement gives."""
+        """Run a statement and decode its rows."""
         return self.decode(decode, self.rows(statement, *values))
 
     def find(self, decode: Callable[[Any], Value], statement: str, *values: object) -> Value | None:
-        """Make a value of the first row that a statement gives, if there is one."""
+        """Run a statement and decode its first row, if there is one."""
         found = self.decode(decode, self.rows(statement, *values))
         return found[0] if found else None
 
     def stream(self, statement: str) -> Iterator[Any]:  # Any: rows of SQLite
-        """Yield rows one by one, as they are stored, for a check: as many as SQLite can read."""
+        """Yield rows one by one, not decoded, for a check: as many as SQLite can read."""
         with _errors(self.path):
             yield from self._connection.execute(statement)
 
     def find_file_faults(self) -> Iterator[str]:
-        """Check the structure of the file, its tables and indexes, and that it says its format."""
+        """Yield the faults of the file's structure, its tables and indexes, and the mark of its format."""
         for (found,) in self.rows(f"PRAGMA integrity_check({_LISTED_FAULTS})"):
             if found != "ok":
                 yield str(found).replace("\n", " ")
@@ -270,20 +269,20 @@ class Database:
                 yield "is not marked as a timeline of this format"
 
     def require(self, kind: str, number: int, found: Value | None) -> Value:
-        """Return what another row names; StoreDamaged if it was not found."""
+        """Return `found`, which another row names; raise StoreDamaged if it is None."""
         if found is None:
             raise StoreDamaged(f"{self.path} has no {kind} {number}")
         return found
 
     def add(self, table: Table, *values: object, act: str = "record") -> int:
-        """Add a row with these values after its number; return the number."""
+        """Add a row with the next number and these values; return the number."""
         self._announce(act)
         ((number,),) = self.rows(table.next_number)
         self.rows(table.insert, *table.encode((number, *values)))
         return int(number)
 
     def change(self, table: Table, key: int, **columns: object) -> None:
-        """Change stored columns of a row, if it is there; StoreDamaged if it is not what was written."""
+        """Change stored columns of a row, if it exists; raise StoreDamaged if the row is damaged."""
         self._announce("record")
         for values in self.decode(table.unseal, self.rows(f"{table.select} WHERE {table.key} = ?", key)):
             row = table.seal([*{**dict(zip(table.columns, values, strict=True)), **columns}.values()])
@@ -292,21 +291,21 @@ class Database:
             self.rows(update, *columns.values(), row[-1], key)
 
     def execute_all(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
-        """Do the same for many rows, which count together."""
+        """Run a statement for many rows, all in one transaction."""
         with self.together(), _errors(self.path):
             self._connection.executemany(statement, rows)
 
     def together(self) -> AbstractContextManager[None]:
-        """Let what is done inside count together: in the transaction that is open, or in one of its own."""
+        """Return a context whose body runs in the open transaction, or else in a new one."""
         return nullcontext() if self._connection.in_transaction else self.transaction()
 
     def execute(self, statement: str, *values: object) -> None:
-        """Do something that counts at once, or with the transaction that is open."""
+        """Run a statement that takes effect at once, or with the open transaction."""
         self._announce("record")
         self.rows(statement, *values)
 
     def forget(self, *changes: tuple[str, Sequence[object]]) -> None:
-        """Do what need not be durable, all together: a power cut may bring back what was there before."""
+        """Run statements in one transaction that need not be durable: a power cut may undo it."""
         self._announce("forget")
         self.rows("PRAGMA synchronous = NORMAL")
         try:
@@ -321,13 +320,13 @@ class Database:
             self.rows("PRAGMA synchronous = FULL")
 
     def _announce(self, act: str) -> None:
-        """Let the fault point know of a write that counts at once; one in a transaction counts with it."""
+        """Report a write outside a transaction to the fault point; `transaction` reports its own commit."""
         if not self._connection.in_transaction:
             disk.before_write(act, self.path)
 
 
 def require_format(connection: sqlite3.Connection, path: str) -> None:
-    """Raise if a file is no timeline, or one of a format that this version does not read."""
+    """Raise if a file is not a timeline, or has a format that this version cannot read."""
     ((application,),) = connection.execute("PRAGMA application_id")
     ((version,),) = connection.execute("PRAGMA user_version")
     store = os.path.dirname(path)
@@ -340,18 +339,18 @@ def require_format(connection: sqlite3.Connection, path: str) -> None:
 
 
 def migrate(path: str) -> None:
-    """Bring the timeline of an earlier release to the present format, in a copy that takes its place.
+    """Convert the timeline of an earlier release to the present format, in a copy that replaces it.
 
     There is no earlier release yet, so there is nothing to do.
     """
 
 
 def create_journal(path: str) -> None:
-    """Make an empty timeline, durable, in a store that nobody can see yet."""
+    """Create an empty, durable timeline in a store that no other process can see yet."""
     fd = disk.create_file(path)
     try:
         with _errors(path):
-            # Nothing in it is worth waiting for the disk before all of it is there.
+            # There is no need to wait for the disk before the file is complete.
             connection = sqlite3.connect(path, isolation_level=None)
             try:
                 connection.executescript(
@@ -365,7 +364,7 @@ def create_journal(path: str) -> None:
 
 
 def _connect(path: str, *, for_check: bool, is_full: bool = False) -> sqlite3.Connection:
-    """Open the file, and make sure that it is a timeline of a known format."""
+    """Open the file and check that it is a timeline of a known format."""
     with _errors(path):
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
@@ -373,7 +372,7 @@ def _connect(path: str, *, for_check: bool, is_full: bool = False) -> sqlite3.Co
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA synchronous = FULL")
             if IS_MAC:
-                # As `system.syscalls.sync` does; SQLite has a switch for it, and one for checkpoints.
+                # As `system.syscalls.sync` does; SQLite has one switch for commits and one for checkpoints.
                 connection.execute("PRAGMA fullfsync = ON")
                 connection.execute("PRAGMA checkpoint_fullfsync = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
@@ -387,10 +386,10 @@ def _connect(path: str, *, for_check: bool, is_full: bool = False) -> sqlite3.Co
 
 
 def has_schema(connection: sqlite3.Connection) -> bool:
-    """Whether a file has just the tables and indexes of a timeline.
+    """Return whether a file has exactly the tables and indexes of a timeline.
 
-    They stand in the file as a few lines of text; a flipped bit there makes another timeline of it, in which
-    SQLite finds no fault.
+    The file defines them in a few lines of text; a flipped bit there leaves a valid file with other tables,
+    in which SQLite finds no fault.
     """
     with closing(sqlite3.connect(":memory:")) as scratch:
         scratch.executescript(SCHEMA)
@@ -417,7 +416,7 @@ def _as_store_error(path: str, error: Exception) -> ShadowError:
     if code == sqlite3.SQLITE_FULL or is_full:
         return OutOfSpace(path)
     is_short = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ
-    # A name in the file that is no text has no code.
+    # For a name in the file that is not text, the error has no code.
     is_no_text = isinstance(error, UnicodeDecodeError) or (
         isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode")
     )

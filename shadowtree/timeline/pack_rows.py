@@ -1,9 +1,9 @@
-"""The packs of a timeline that something is left to do with, a row each.
+"""The packs of a timeline that still need work, one row each.
 
-    journaled   its bytes are in the row; its files are made again whenever they are not whole
-    placing     complete and durable under a temporary name; it is to get its name
-    fresh       it has its name; what its objects came in place of is noted until it is repacked
-    removing    all that was in it is durable elsewhere; its files are to go
+    journaled   its bytes are in the row; its files are written again whenever they are not whole
+    placing     complete and durable under a temporary name; it has to be renamed
+    fresh       it has its name; the versions that its objects replaced are noted until it is repacked
+    removing    everything in it is durable elsewhere; its files have to be removed
 
 A pack without a row is settled.
 """
@@ -36,18 +36,18 @@ _NAME = re.compile(r"pack-[0-9a-f]{40}")
 _TEMPORARY = re.compile(re.escape(TEMPORARY_PREFIX) + r"[0-9a-f-]+")
 
 Versions = Sequence[tuple[bytes, bytes]]
-"""Of objects that came in place of others: the id, and that of the one before."""
+"""Of objects that replaced older versions: the new id and the old id."""
 
 
 @frozen
 class PackRow:
-    """A pack that something is left to do with, without its bytes."""
+    """A pack that still needs work, without its bytes."""
 
     number: int
     name: str
     state: str
     boot: str
-    """In which time between two starts of the machine its files were known to be whole; may be empty."""
+    """The boot of the machine in which its files were known to be whole; may be empty."""
     temporary: str | None
     pack_size: int
     index_size: int
@@ -59,13 +59,13 @@ class PackRow:
 
 
 class PackRows:
-    """The packs of one timeline that something is left to do with."""
+    """The packs of one timeline that still need work."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     def rows(self, *states: str) -> list[PackRow]:
-        """Return the packs of some states, or every one, oldest first."""
+        """Return the packs in these states, or in any if none is given, oldest first."""
         wanted = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
         return self._db.read(decode_row, f"{ROWS} {wanted} ORDER BY number", *states)
 
@@ -75,7 +75,7 @@ class PackRows:
         return int(count)
 
     def read(self, row: PackRow) -> PackBytes | None:
-        """Read a journaled pack; None if another process has just merged it, or if its row is damaged."""
+        """Read a journaled pack; return None if another process just merged it, or if its row is damaged."""
         select = "SELECT CAST(pack AS BLOB), CAST(pack_index AS BLOB) FROM packs WHERE number = ?"
         for pack, index in self._db.rows(select, row.number):
             content = PackBytes(row.name, pack or b"", index or b"")
@@ -88,7 +88,7 @@ class PackRows:
         return (content for content in found if content is not None)
 
     def versions(self, names: Collection[str] | None = None) -> dict[str, list[tuple[bytes, bytes]]]:
-        """Return which objects replaced which, for fresh packs, all or some, oldest first."""
+        """Return which objects replaced which, by pack, oldest first; for all packs that stay, or `names`."""
         wanted = "" if names is None else f"AND name IN ({', '.join('?' * len(names))})"
         select = f"SELECT name, versions FROM packs WHERE state <> ? {wanted} ORDER BY number"
         return dict(self._db.read(decode_versions, select, REMOVING, *(names or ())))
@@ -96,37 +96,37 @@ class PackRows:
     # Within a transaction
 
     def add_journaled(self, content: PackBytes, boot: str, versions: Versions) -> int:
-        """Journal a pack: its objects are durable with this transaction, whatever becomes of its files."""
+        """Journal a pack: its objects are durable with this transaction, even if its files are lost."""
         self._forget(content.name)
         pairs = encode_versions(versions)
         return self._db.add(PACKS, content.name, JOURNALED, boot, None, pairs, content.pack, content.index)
 
     def add_placing(self, file: PackFile, boot: str, versions: Versions) -> int:
-        """Note that a pack is to get its name, which it has in effect from this transaction on."""
+        """Note that a pack has to be renamed; from this transaction on, recovery makes sure of it."""
         self._forget(file.name)
         return self._db.add(PACKS, file.name, PLACING, boot, file.temporary, encode_versions(versions))
 
     def mark_removing(self, names: Iterable[str], boot: str) -> None:
-        """Note that packs are to go: all that is needed of them is durable elsewhere."""
+        """Note that packs have to be removed: everything needed of them is durable elsewhere."""
         for name in names:
             self._forget(name)
             self._db.add(PACKS, name, REMOVING, boot, None, b"")
 
     def _forget(self, name: str) -> None:
-        """Forget what was left to do with a pack that comes once more, with just the same objects.
+        """Remove the row of a pack that is added again, with exactly the same objects.
 
-        It may have been about to go, or fresh, and a repack makes a part of it as it is.
+        It may have been about to be removed, or fresh, and a repack produced the same pack again.
         """
         self._db.execute("DELETE FROM packs WHERE name = ?", name)
 
-    # What need not be durable: a power cut brings back rows that are done with once more
+    # These changes need not be durable: after a power cut, finished rows are only processed again
 
     def note_boot(self, boot: str) -> None:
-        """Note that the files of every journaled pack are whole now."""
+        """Note that the files of every journaled pack are whole in this boot."""
         self._db.forget(("UPDATE packs SET boot = ?", (boot,)))
 
     def settle(self, placed: Collection[int], removed: Collection[int]) -> None:
-        """Note that packs, by the numbers of their rows, have their names, and that others are gone."""
+        """Note that packs, by the numbers of their rows, were placed, and that others were removed."""
         self._db.forget(
             *(("UPDATE packs SET state = ?, temporary = NULL WHERE number = ?", (FRESH, n)) for n in placed),
             ("DELETE FROM packs WHERE state = ? AND versions = x''", (FRESH,)),
@@ -134,36 +134,36 @@ class PackRows:
         )
 
     def drop(self, names: Iterable[str]) -> None:
-        """Forget the rows of packs whose files are durable."""
+        """Remove the rows of packs whose files are durable."""
         self._db.forget(*(("DELETE FROM packs WHERE name = ?", (name,)) for name in names))
 
 
 def decode_row(row: Any) -> PackRow:  # Any: a row of SQLite
-    """Make a pack of a row of `ROWS`."""
+    """Decode a row of `ROWS`."""
     number, name, state, boot, temporary, pack_size, index_size = row
     if state not in (JOURNALED, PLACING, FRESH, REMOVING):
         raise ValueError(state)
     if state == PLACING and not _TEMPORARY.fullmatch(temporary):
         raise ValueError(temporary)
-    # If the boot is not the one that was written, the files are compared, and it is written anew.
+    # A damaged boot only causes the files to be compared and the boot to be written again.
     boot = boot.decode(errors="replace")
     return PackRow(number, require_name(name), state, boot, temporary, pack_size or 0, index_size or 0)
 
 
 def require_name(name: Any) -> str:  # Any: a column of SQLite
-    """Return a name by which files may be written or removed; ValueError if it is none that a pack has."""
+    """Return a name by which files may be written or removed; raise ValueError if no pack has such a name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(name)
     return name
 
 
 def encode_versions(versions: Versions) -> bytes:
-    """Write which objects came in place of which: ids of 20 bytes, in pairs."""
+    """Encode which objects replaced which: pairs of ids of 20 bytes, the new one first."""
     return b"".join([new + old for new, old in versions])
 
 
 def decode_versions(row: Any) -> tuple[str, list[tuple[bytes, bytes]]]:  # Any: a row of SQLite
-    """Read the name of a pack, and which of its objects came in place of which."""
+    """Decode the name of a pack, and which of its objects replaced which."""
     name, pairs = row
     if len(pairs) % 40:
         raise ValueError("versions are pairs of ids")

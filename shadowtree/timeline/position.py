@@ -1,10 +1,10 @@
 """Where a session stands, and where an undo, redo or revert would take it. Pure.
 
-A session's messages form a tree: each knows the one that was in force when it began. The present line runs
-from the first message to the tip; the head is somewhere on it, and what comes after the head is undone:
+A session's messages form a tree: the parent of each is the one that was in force when it began. The present
+line runs from the first message to the tip; the head is somewhere on it, and messages after it are undone:
 
     m1 ── m2 ── m3 ── m4          head m2, tip m4: m3 and m4 are undone
-           └─── m5                a message that begins now has m2 above it, and m3, m4 become a branch
+           └─── m5                a message that begins now has the parent m2, and m3, m4 become a branch
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shadowtree.results.messages import MessageState
 
 FindMessage = Callable[[int], MessageRow]
-"""Gives a message by its number."""
+"""Returns a message by its number."""
 Span = tuple[int, int]
 """The numbers of the first and the last of some events."""
 
@@ -42,7 +42,7 @@ def fold(position: Position, event: Event) -> Position:
     """Return where a session stands after one more event."""
     message = event.message
     if event.kind in (BEGIN, SNAPSHOT):
-        # What was undone is archived, and with it what was taken out of that part of the line.
+        # Undone messages are archived, and with them those taken out of that part of the line.
         head = position.head
         out = tuple(taken for taken in position.out if head is not None and taken.message <= head)
         return Position(head=message, tip=message, open=message if event.kind == BEGIN else None, out=out)
@@ -51,7 +51,7 @@ def fold(position: Position, event: Event) -> Position:
     if event.kind == JOIN:
         return event.position
     if event.kind in ACTS:
-        # An act says itself where it went.
+        # An act carries its own position.
         return Position(head=event.position.head, tip=event.position.tip, out=event.position.out)
     return position
 
@@ -61,37 +61,37 @@ class Travel:
     """Where the head goes, and over which messages: first back, then forward."""
 
     position: Position
-    """Where the session stands then."""
+    """Where the session stands afterwards."""
     back: list[MessageRow] = field(default_factory=list)
     """Those undone, oldest first."""
     forward: list[MessageRow] = field(default_factory=list)
     """Those redone, oldest first."""
     passed: list[MessageRow] = field(default_factory=list)
-    """Those on the way back that had been taken out of the line."""
+    """Those on the way back that were already taken out of the line."""
     rejoined: list[MessageRow] = field(default_factory=list)
-    """Those that had been taken out of the line and come back into it, oldest first."""
+    """Those that were taken out of the line and come back into it, oldest first."""
     removed: list[MessageRow] = field(default_factory=list)
-    """Those that are taken out of the line again, as they were out of it at the end of the way."""
+    """Those that are taken out of the line again, because they are out of it at the destination."""
     turns: int = 0
     stopped_at: MessageRow | None = None
-    """A forgotten message before which it ends, because nobody knows any more what that one did."""
+    """The forgotten message before which the travel stops, because its changes are no longer known."""
 
     @property
     def messages(self) -> list[MessageRow]:
-        """All of them: those undone, then those redone."""
+        """All messages: those undone, then those redone."""
         return [*_in_order([*self.back, *self.removed]), *self.redone]
 
     @property
     def redone(self) -> list[MessageRow]:
-        """Those that are in force at the end of the way, and were not before."""
+        """The messages that are in force afterwards and were not before."""
         return _in_order([*self.rejoined, *self.forward])
 
 
 def walk_back(
     number: int | None, find: FindMessage, until: int | None = None, *, first: int = 0
 ) -> Iterator[MessageRow]:
-    """Yield messages from one back towards the first: none from `until` on, and none older than `first`."""
-    # A message is always younger than the one above it.
+    """Yield messages from one back towards the first, down to `until` (exclusive) or the number `first`."""
+    # The number of a message is always higher than that of its parent.
     while number is not None and number != until and number >= first:
         row = find(number)
         yield row
@@ -101,11 +101,11 @@ def walk_back(
 def part_ways(
     one: int | None, other: int | None, find: FindMessage
 ) -> tuple[list[MessageRow], list[MessageRow]]:
-    """List what only the way to `one` has, and what only the way to `other` has, each oldest first."""
+    """List the messages only on the way to `one`, and those only on the way to `other`, oldest first."""
     only_one: list[MessageRow] = []
     only_other: list[MessageRow] = []
     while one != other:
-        # A message is always younger than the one above it, so the younger of two is on one way alone.
+        # The number of a message is higher than its parent's, so the newer of two is only on its own way.
         if other is None or (one is not None and one > other):
             assert one is not None
             only_one.append(find(one))
@@ -119,7 +119,7 @@ def part_ways(
 def compare_positions(
     now: Position, then: Position, find: FindMessage
 ) -> tuple[list[MessageRow], list[MessageRow]]:
-    """List the messages that are in force now and were not then, and those that were and are not."""
+    """List the messages in force now but not then, and those in force then but not now."""
     way_back, way_forward = part_ways(now.head, then.head, find)
     on_way = {row.number for row in (*way_back, *way_forward)}
     shared = {taken.message for taken in (*now.out, *then.out)} - on_way
@@ -131,7 +131,7 @@ def compare_positions(
 
 
 def undone_messages(position: Position, find: FindMessage) -> list[MessageRow]:
-    """List the messages after the head, oldest first; those out of the line are among them."""
+    """List the messages after the head, oldest first, including those out of the line."""
     return list(walk_back(position.tip, find, position.head))[::-1]
 
 
@@ -142,7 +142,7 @@ def redoable_messages(position: Position, find: FindMessage) -> list[MessageRow]
 
 
 def in_force(position: Position, find: FindMessage) -> Iterator[MessageRow]:
-    """Return the messages in force, newest first; one that is open is among them."""
+    """Return the messages in force, newest first, including an open one."""
     return (row for row in walk_back(position.head, find) if not position.is_out(row.number))
 
 
@@ -155,12 +155,12 @@ def last_finished(position: Position, find: FindMessage) -> MessageRow | None:
 
 
 def starts_turn(role: str | None) -> bool:
-    """Return whether a turn starts here: with a message of the user, or of nobody in particular."""
+    """Return whether a message with this role starts a turn: the role `user`, or none."""
     return role is None or role == "user"
 
 
 def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
-    """Go back by turns, as many as there are before a message that was forgotten."""
+    """Go back by `turns` turns, or fewer if there are no more or a forgotten message comes first."""
     check_count(turns, "the number of turns")
     way: list[MessageRow] = []
     done = 0
@@ -187,7 +187,7 @@ def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
 
 
 def choose_redo(position: Position, turns: int | None, find: FindMessage) -> Travel:
-    """Go forward by turns, or to the end, up to a message that was forgotten."""
+    """Go forward by `turns` turns (None: to the end), but not past a forgotten message."""
     check_count(turns, "the number of turns")
     messages: list[MessageRow] = []
     done = 0
@@ -210,11 +210,11 @@ def choose_redo(position: Position, turns: int | None, find: FindMessage) -> Tra
 
 
 def find_gone(position: Position, travel: Travel, find: FindMessage) -> MessageRow | None:
-    """Find the first forgotten message on the way, or between it and the head: nobody knows what it did."""
+    """Return the oldest forgotten message on the way, or between it and the head: its changes are unknown."""
     on_way = [*travel.passed, *travel.forward, *travel.rejoined, *travel.removed]
     if travel.back:
         on_way += walk_back(position.head, find, travel.back[0].parent)
-    # Those too that stay out of the line, where messages on the way hold what they did.
+    # Messages that stay out of the line count too, if a message on the way was made while they were in it.
     numbers = [row.number for row in (*travel.back, *travel.forward)]
     for taken in travel.position.out:
         if any(taken.message < number <= taken.newest for number in numbers):
@@ -234,7 +234,7 @@ def choose_revert(position: Position, target: MessageRow, find: FindMessage) -> 
 
 
 def choose_only(position: Position, target: MessageRow, newest: int, find: FindMessage) -> Travel:
-    """Take one message out of the line, and leave the head where it is; nothing if it is not in force."""
+    """Take one message out of the line and leave the head where it is; do nothing if it is not in force."""
     _require_on_line(target, position, find)
     if target.number > (position.head or 0) or position.is_out(target.number):
         return Travel(position)
@@ -246,10 +246,10 @@ def choose_only(position: Position, target: MessageRow, newest: int, find: FindM
 def choose_switch(
     position: Position, target: MessageRow, tip: int, out: tuple[TakenOut, ...], find: FindMessage
 ) -> Travel:
-    """Go to just after a message: back to where the ways part, then forward; `tip` is the end of that line.
+    """Go to just after a message: back to the fork, then forward; `tip` is the end of the message's line.
 
-    `out` had been taken out of the line when the message was recorded. So it is out of it then, and nothing
-    else is.
+    `out` lists the messages that were out of the line when the message was recorded. They alone are out of it
+    afterwards.
     """
     way_back, way_forward = part_ways(position.head, target.number, find)
     fork = (way_forward[0].parent if way_forward else target.number) or 0
@@ -270,10 +270,10 @@ def choose_switch(
 def choose_line(
     target: int, tip: int, out: tuple[TakenOut, ...], out_at_tip: tuple[TakenOut, ...]
 ) -> tuple[int, tuple[TakenOut, ...]]:
-    """Return where the line of a message ends after a switch to it, and what is out of that line.
+    """Return where the line of a message ends after a switch to it, and which messages are out of that line.
 
-    `out` was out of it when the message was recorded, `out_at_tip` at the end. What comes after the message
-    is part of the line if it was made with the same out of it; otherwise redo could not bring it back.
+    `out` were out of it when the message was recorded, `out_at_tip` at its end. Later messages belong to the
+    line only if they were made with the same messages out of it; otherwise redo could not bring them back.
     """
     later = tuple(taken for taken in out_at_tip if taken.message > target)
     if {taken.message for taken in (*out, *later)} == {taken.message for taken in out_at_tip}:
@@ -282,7 +282,7 @@ def choose_line(
 
 
 def _divide(rows: list[MessageRow], position: Position) -> tuple[list[MessageRow], list[MessageRow]]:
-    """Divide the messages of a line into those in it and those taken out."""
+    """Divide messages into those in the line and those taken out of it."""
     out = [row for row in rows if position.is_out(row.number)]
     return [row for row in rows if not position.is_out(row.number)], out
 
@@ -302,9 +302,9 @@ def _require_on_line(target: MessageRow, position: Position, find: FindMessage) 
 
 
 def standing_acts(acts: Iterable[Event]) -> Iterator[tuple[Event, list[Span]]]:
-    """Yield the acts, newest first, that were not reversed; unreverts are left out.
+    """Yield the acts that were not reversed, newest first, without unreverts.
 
-    Beside each the spans after it that cancel out, each from an act to the unrevert that reversed it:
+    With each come the later spans that cancel out, from an act to the unrevert that reversed it:
 
         undo 5    revert 6    unrevert 7 (of 6)    redo 8        redo 8, then undo 5 with the span 6 to 7
     """
@@ -330,12 +330,12 @@ def state_of(row: MessageRow, position: Position, active: set[int], undone: set[
 
 
 def first_line(text: str) -> str:
-    """Return the first line of a text that says anything."""
+    """Return the first line of a text that is not blank."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def is_head_only(act: Event, find: Callable[[int], Event]) -> bool:
-    """Return whether an act touched no file, or reversed one that did not; `find` gives an event."""
+    """Return whether an act touched no file, or reversed such an act; `find` returns an event by number."""
     while act.kind == UNREVERT and act.takes_back is not None:
         act = find(act.takes_back)
     return act.kind in (HEAD_ONLY, JOIN)

@@ -1,12 +1,12 @@
-"""How packs come into a store, take the place of others, and go: by one protocol, and one recovery.
+"""Add, replace and remove packs in a store, by one protocol with one recovery.
 
-    small   held in memory             ──▶ row with all its bytes ──▶ files
-    large   temporary files, synced    ──▶ row with their name    ──▶ names, synced ──▶ no row any more
-    going   all of it durable elsewhere──▶ row with its name      ──▶ no files, synced ──▶ no row any more
+    small    held in memory           ──▶ row with all its bytes ──▶ files
+    large    temporary files, synced  ──▶ row with their name    ──▶ renamed, synced  ──▶ row fresh or removed
+    removed  all durable elsewhere    ──▶ row with its name      ──▶ no files, synced ──▶ row removed
 
-The rows are written in the transaction of whatever names the objects, so that both count together
-(invariant 2). What comes after the rows can be done again at any time, and `recover` does. What comes before
-is seen by nobody: temporary files that no row names belong to a process that died.
+The rows are written in the transaction that names the objects, so that both take effect together
+(invariant 2). The work after the rows can be repeated at any time, and `recover` does so. The work before
+them is invisible: temporary files that no row names belong to a process that died.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Publisher:
-    """Brings packs into one store. Only for the holder of its lock."""
+    """Adds packs to one store. Only for the holder of its lock."""
 
     def __init__(
         self,
@@ -60,19 +60,19 @@ class Publisher:
         self._large: list[tuple[PackFile, Versions]] = []
         """Packs that are held in files and not yet recorded."""
         self._known: set[int] = set()
-        """Rows whose files this process wrote or compared, so that no power cut came in between."""
+        """Rows whose files this process wrote or compared, so no power cut can have damaged them since."""
         self._has_failed = False
-        """Something is left to do for the next holder of the lock."""
+        """Work is left for the next holder of the lock."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was published is recorded, and all that was recorded is as it should be."""
+        """Whether everything published is recorded, and no work is left after a record."""
         return not (self._small or self._large or self._has_failed)
 
     def publish(self, pack: PackWriter, *, is_settled: bool = False) -> None:
-        """Make the objects of a pack readable, for this process at least, so that a record may name them.
+        """Make the objects of a pack readable, at least for this process, so that a record may name them.
 
-        One that `is_settled` gets files, however small it is.
+        With `is_settled` the pack gets files, however small it is.
         """
         held = self._objects.hold(pack, 0 if is_settled else self._limits.journaled_bytes)
         if not isinstance(held, list):
@@ -84,15 +84,15 @@ class Publisher:
             self._large.append((file, [(id, before[id]) for id in ids if id in before]))
 
     def unrecorded(self) -> list[Pack]:
-        """Return the packs that were published, and are not recorded yet."""
+        """Return the packs that were published but are not recorded yet."""
         names = [*(content.name for content, _ in self._small), *(file.name for file, _ in self._large)]
         return [self._objects.pack_set.held(name) for name in names]
 
     @contextmanager
     def recording(self, gone: Sequence[Pack] = ()) -> Iterator[None]:
-        """Let what the body adds to the timeline count, durably, together with all that was published.
+        """Commit what the body adds to the timeline together with everything published, durably.
 
-        Packs that are `gone` go: all that is needed of them is in what was published.
+        The packs `gone` are removed: everything needed of them is in the published packs.
         """
         new = {content.name for content, _ in self._small} | {file.name for file, _ in self._large}
         names = [pack.name for pack in gone if pack.name not in new]
@@ -113,11 +113,11 @@ class Publisher:
             if large or names:
                 self._place(large, names)
         except ShadowError:
-            # The record counts. Whoever holds the lock next makes the files.
+            # The record is committed. The next holder of the lock makes the files.
             self._has_failed = True
 
     def _require_files(self) -> None:
-        """Raise if somebody who took us for dead, by a new lock file, removed what is about to be named."""
+        """Raise if another process replaced our lock file, took us for dead and removed our files."""
         names = [name for file, _ in self._large for name in (file.temporary, file.index)]
         if not all(os.path.exists(os.path.join(self._layout.packs, name)) for name in names):
             raise StoreFailed(self._layout.store, "another process removed what was being recorded")
@@ -132,23 +132,23 @@ class Publisher:
         for name in removed:
             remove_pack(self._layout.packs, name)
         self._objects.pack_set.drop(removed)
-        # Rows of an earlier record may be there whose files the disk refused: they are not done with.
+        # Not the rows of an earlier record whose files could not be written: their work is not done.
         done = {*removed, *(file.name for file, _ in large)}
         self._settle([row for row in self._journal.packs.rows(PLACING, REMOVING) if row.name in done])
 
     def _settle(self, rows: Iterable[PackRow]) -> None:
-        """Forget what is done with, once it is durable."""
+        """Make the names of packs durable, then mark the work of these rows as done."""
         disk.sync_names(self._layout.packs)
         placed = [row.number for row in rows if row.state == PLACING]
         self._journal.packs.settle(placed, [row.number for row in rows if row.state == REMOVING])
 
     def abandon(self) -> bool:
-        """Throw away what was published and is not recorded; return whether there was anything."""
+        """Discard what was published but not recorded; return whether there was anything."""
         if not self._small and not self._large:
             return False
         large, self._small, self._large = self._large, [], []
         self._objects.pack_set.drop_held()
-        # It may have been recorded in the last moment: then the rows tell whoever is next what is left to do.
+        # The record may have been committed all the same: then its rows list the work that is left.
         self._has_failed = True
         with suppress(ShadowError):
             named = {row.temporary for row in self._journal.packs.rows(PLACING)}
@@ -160,27 +160,27 @@ class Publisher:
     # After a kill or a power cut
 
     def has_to_recover(self) -> bool:
-        """Return whether something was interrupted, or the machine was started since files were whole."""
+        """Return whether work was interrupted, or the machine restarted since files were found whole."""
         rows = self._journal.packs.rows(JOURNALED, PLACING, REMOVING)
         return any(row.state != JOURNALED or row.boot not in ("", self._boot) for row in rows)
 
     def make_good(self) -> None:
-        """Do what an earlier step of this process could not do, before another step relies on the files.
+        """Finish the work that failed earlier in this process, before another step relies on the files.
 
-        A pack that is to go, and is still there, must not be taken for one that keeps its objects.
+        A pack that should be removed but still exists must not be taken for one that keeps its objects.
         """
         if self._has_failed:
             self.recover()
 
     def recover(self) -> None:
-        """Do what rows say is left to do, and remove what no row knows."""
+        """Finish the work that rows describe, and remove files that no row names."""
         self._objects.pack_set.drop_held()
         self._objects.refresh()
         rows = self._journal.packs.rows()
         placing = [row.file for row in rows if row.state == PLACING]
         self._remove_unknown({name for file in placing for name in (file.temporary, file.index)})
         changed = [row for row in rows if not self._is_as_it_was(row)]
-        # What comes in place of others comes first: git may look at any moment.
+        # Replacements come first, because git may read at any time.
         for row in sorted(changed, key=lambda row: row.state == REMOVING):
             self._redo(row)
         if changed:
@@ -204,7 +204,7 @@ class Publisher:
                 write_pack(packs, content)
 
     def _is_as_it_was(self, row: PackRow) -> bool:
-        """Return whether nothing is left to do for a row that is not known by now."""
+        """Return whether nothing is left to do for a row: it is fresh, or its files are known to be whole."""
         if row.state != JOURNALED:
             return row.state == FRESH
         has_files = self._objects.pack_set.has_files(
@@ -213,7 +213,7 @@ class Publisher:
         return has_files and (row.number in self._known or row.boot == self._boot != "")
 
     def _remove_unknown(self, named: Collection[str]) -> None:
-        """Remove the files of dead processes: temporary ones that no row names, and what lacks its pack."""
+        """Remove files of dead processes: temporary ones that no row names, and indexes without a pack."""
         with disk.store_errors(self._layout.packs):
             files = os.listdir(self._layout.packs)
         temporary = [file for file in files if file.startswith(disk.TEMPORARY_PREFIX) and file not in named]
@@ -227,7 +227,7 @@ class Publisher:
             and file.rpartition(".")[0] not in packs | journaled
         ]
         if temporary or alone:
-            # In a transaction: whoever is taken for dead and is not cannot record meanwhile.
+            # In a transaction, so that a live process that was taken for dead cannot record meanwhile.
             with self._journal.transaction():
                 for file in (*temporary, *alone):
                     disk.remove_file(os.path.join(self._layout.packs, file))
@@ -235,20 +235,20 @@ class Publisher:
     # Merging
 
     def has_much_journaled(self) -> bool:
-        """Return whether the timeline holds too many bytes of packs to wait for idle time."""
+        """Return whether journaled packs have too many bytes to wait for idle time."""
         rows = self._journal.packs.rows(JOURNALED)
         return sum(row.pack_size for row in rows) > self._limits.much_bytes
 
     def has_much_waiting(self) -> bool:
-        """Return whether fresh packs have so many bytes that they should not wait for idle time."""
+        """Return whether journaled and fresh packs have too many bytes to wait for idle time."""
         names = {row.name for row in self._journal.packs.rows(JOURNALED, FRESH)}
         fresh = sum(pack.size for pack in self._objects.packs() if pack.name in names)
         return fresh > self._limits.much_bytes
 
     def merge(self) -> None:
-        """Put journaled packs together if there are many: a moment's work, as nothing is inflated.
+        """Merge journaled packs if there are many; this is fast, because nothing is inflated.
 
-        A failure is no failure of the record, which counts by now.
+        Errors are not raised: the record is already committed.
         """
         try:
             if not self._has_failed and self._journal.packs.count() >= self._limits.many:
@@ -270,9 +270,9 @@ class Publisher:
             self.join(packs)
 
     def join(self, packs: Sequence[Pack], deltas: Mapping[bytes, Delta] | None = None) -> bool:
-        """Put fresh packs together as their entries stand; one that is damaged is left alone.
+        """Join packs by copying their entries unchanged, and leave damaged packs alone.
 
-        With `deltas` for some of them, into a pack that has files alone. False if nothing is left to join.
+        With `deltas` for some objects, the new pack has files only. Return False if nothing was joined.
         """
         into = self._objects.start_pack()
         known, joined = self._journal.packs.versions([pack.name for pack in packs]), []
@@ -308,6 +308,6 @@ class Publisher:
 
 
 def remove_lists(layout: StoreLayout) -> None:
-    """Remove what `git gc` lists packs and commits in, before one of them goes; git does without."""
+    """Remove the lists of packs and commits by `git gc`, before a pack goes; git works without them."""
     for name in ("info/commit-graph", "info/packs", "pack/multi-pack-index"):
         disk.remove_file(os.path.join(layout.objects, name))

@@ -1,11 +1,11 @@
-"""What is taken from the timeline: forgotten as it gets old, or purged for good.
+"""Remove things from the timeline: forget old messages and acts, purge secrets.
 
-A message or act that was forgotten keeps its row and its events, so that those that are left know where they
-stand. Its text goes at once; what it changed stays only as long as something older of its session is left, so
-that nobody is blamed for it.
+A forgotten message or act keeps its row and its events, so that the remaining ones keep their positions. Its
+text is removed at once; its changes stay as long as anything older in its session is left, so that they are
+not blamed on other messages.
 
-What is purged leaves messages, events and changes their rows too. Where a change led to or from something
-purged, nobody can say any more what that was.
+A purge keeps the rows of messages, events and changes too. Where a change leads to or from something purged,
+that side of it becomes unknown.
 """
 
 from __future__ import annotations
@@ -60,31 +60,31 @@ _BARE_TREES = f"""SELECT number, time FROM trees WHERE {IS_LIVE} AND number NOT 
     UNION SELECT after_tree FROM events WHERE after_tree IS NOT NULL AND NOT ({IS_WRAP})) ORDER BY number"""
 _REPLACE_CHANGE = CHANGES.insert.replace("INSERT", "INSERT OR REPLACE", 1)
 _TEXTS = {"messages": ("text", "meta", "role"), "events": ("step", "meta")}
-"""The columns that hold what callers said. Names of branches are made of it."""
+"""The columns with texts from callers, from which the names of branches are made."""
 
 Place = tuple[str, str, int]
-"""Where a text stands: its table, its column, and the number of its row."""
+"""Where a text is stored: its table, its column, and the number of its row."""
 
 
 @frozen
 class Age:
-    """A message that is not forgotten, as retention looks at it."""
+    """A message that is not forgotten, as retention sees it."""
 
     number: int
     session: int
     role: str | None
     event: int
-    """The event that it began with; it tells what came before it, and what after."""
+    """The event that it began with; it orders messages and acts."""
     time_ms: int
     is_pinned: bool
 
 
 @frozen
 class Act:
-    """An act that is not forgotten, as retention looks at it."""
+    """An act that is not forgotten, as retention sees it."""
 
     number: int
-    """Of its event."""
+    """The number of its event."""
     session: int
     time_ms: int
 
@@ -95,20 +95,20 @@ class Named:
 
     event: int
     message: int | None
-    """None: it is an act."""
+    """None for an act."""
     trees: tuple[int, ...]
 
 
 class RetentionRows:
-    """What retention asks of a timeline, and what it marks."""
+    """What retention reads from a timeline, and what it marks there."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    # What retention asks
+    # What retention reads
 
     def ages(self) -> list[Age]:
-        """Return how old each message is that was not forgotten, oldest first."""
+        """Return the age of each message that was not forgotten, oldest first."""
         return self._db.read(_decode_age, _AGES)
 
     def live_acts(self) -> list[Act]:
@@ -125,13 +125,13 @@ class RetentionRows:
         return self._db.read(_decode_named, _NAMED)
 
     def first_live(self, session: int) -> int:
-        """Return the number of the oldest message of a session that is left, or one that none has."""
+        """Return the number of the oldest live message of a session; `BEYOND` if there is none."""
         rows = self._db.rows(f"SELECT min(number) FROM messages WHERE session = ? AND {IS_LIVE}", session)
         found = rows[0][0] if rows else 0
         return BEYOND if found is None else int(found)
 
     def sessions_of_trees(self) -> dict[int, set[int | None]]:
-        """Tell, by their numbers, which trees messages and acts name, and in which sessions."""
+        """Return the sessions whose live messages and acts name a tree, by the number of the tree."""
         select = f"SELECT session, before_tree, after_tree FROM events WHERE NOT {IS_WRAP} AND {IS_LIVE}"
         found: dict[int, set[int | None]] = {}
         for session, *numbers in self._db.rows(select):
@@ -146,14 +146,14 @@ class RetentionRows:
         return dict(self._db.rows(select))
 
     def find_times(self) -> tuple[int, int] | None:
-        """Return when the first message that was not forgotten was recorded, and the last one; in ms."""
+        """Return when the first and the last event of live messages were recorded, in ms."""
         select = f"SELECT min(time), max(time) FROM events WHERE {OF_MESSAGE} AND {IS_LIVE}"
         return next((times for times in self._db.rows(select) if None not in times), None)
 
-    # What it marks
+    # What retention marks
 
     def forget_messages(self, numbers: Collection[int], time_ms: int) -> None:
-        """Mark messages as forgotten, and forget what was said in them."""
+        """Mark messages as forgotten, and remove their texts, pins and the changes of their steps."""
         self._mark(MESSAGES, "number", numbers, forgotten=time_ms, text=b"", meta=None)
         self._mark(EVENTS, "message", numbers, forgotten=time_ms, meta=None)
         steps = f"SELECT number FROM events WHERE kind = '{STEP_END}' AND message = ?"
@@ -161,27 +161,27 @@ class RetentionRows:
         self._db.execute_all("DELETE FROM pins WHERE message = ?", [(number,) for number in numbers])
 
     def forget_sessions(self, numbers: Collection[int], time_ms: int) -> None:
-        """Mark sessions as dropped, of which all messages and acts were forgotten."""
+        """Mark sessions as dropped; all their messages and acts must be forgotten."""
         self._mark(SESSIONS, "number", numbers, forgotten=time_ms)
 
     def forget_acts(self, events: Collection[int], time_ms: int) -> None:
-        """Mark acts as forgotten: they cannot be taken back any more."""
+        """Mark acts as forgotten: they can no longer be reversed."""
         self._mark(EVENTS, "number", events, forgotten=time_ms)
 
     def forget_trees(self, numbers: Collection[int], time_ms: int) -> None:
-        """Mark trees as forgotten: from now on nothing needs their objects. Never the last one."""
+        """Mark trees as forgotten, never the last one: from now on nothing needs their objects."""
         assert not self._db.rows_of(f"{_LAST_TREE} AND number IN", numbers)
         self._mark(TREES, "number", numbers, forgotten=time_ms)
 
     def forget_changes(self, sessions: Collection[int]) -> None:
-        """Remove what forgotten messages and acts changed, where nothing older of their session is left."""
+        """Remove the changes of forgotten messages and acts, if nothing older in their session is left."""
         self._db.execute_all(
             f"DELETE FROM changes WHERE event IN ({_OLDER_THAN_ALL_LIVE})",
             [(session, session) for session in sessions],
         )
 
     def _mark(self, table: Table, column: str, numbers: Collection[int], **columns: object) -> None:
-        """Change rows by what a column holds, all together; those forgotten already stay as they are."""
+        """Change the live rows whose `column` holds one of these numbers, in one transaction."""
         select = f"SELECT number FROM {table.name} WHERE {IS_LIVE} AND {column} IN"
         with self._db.together():
             for (number,) in self._db.rows_of(select, numbers):
@@ -189,19 +189,19 @@ class RetentionRows:
 
 
 def _decode_age(row: Any) -> Age:  # Any: a row of SQLite
-    """Make a value of a row of `_AGES`."""
+    """Decode a row of `_AGES`."""
     number, session, role, event, time_ms, pin = row
     return Age(number, session, decode_text(role), event, time_ms, pin is not None)
 
 
 def _decode_named(row: Any) -> Named:  # Any: a row of SQLite
-    """Make a value of a row of `_NAMED`."""
+    """Decode a row of `_NAMED`."""
     event, message, *trees = row
     return Named(event, message, tuple(int(tree) for tree in trees if tree is not None))
 
 
 class PurgeRows:
-    """The tombstones of a timeline, and what purging changes in its rows."""
+    """The tombstones of a timeline, and the changes that a purge makes to its rows."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -209,22 +209,22 @@ class PurgeRows:
     # Tombstones
 
     def add(self, path: bytes | None, blob: bytes | None, time_ms: int) -> None:
-        """Note that a path, a content, or with neither a text, was removed; it is not swept yet."""
+        """Note that a path, a content, or (with neither) a text was purged; it is not swept yet."""
         self._db.add(PURGED, path, blob, time_ms)
 
     def note_left(self, path: bytes, blob: bytes, time_ms: int) -> None:
-        """Note that a content stays at other paths than one that is purged."""
+        """Note that the content of a purged path remains at other paths."""
         self._db.add(PURGED, path, blob, time_ms, 1, 1)
 
     def left_of(self, path: bytes) -> frozenset[bytes]:
-        """Return the contents that stayed when a path, or one above or below it, was purged."""
+        """Return the contents that remained when a path, or one above or below it, was purged."""
         rows = self._db.read(PURGED.decode, f"{PURGED.select} WHERE stays = 1")
         found = ((known + b"/", blob) for _, known, blob, *_ in rows)
         whole = path + b"/"
         return frozenset(blob for known, blob in found if known.startswith(whole) or whole.startswith(known))
 
     def remove(self, path: bytes | None, blob: bytes | None) -> list[tuple[bytes | None, bytes | None]]:
-        """Let a content be covered again, or a path with all that was purged for it; return what that is."""
+        """Remove and return the tombstone of a content, or those of a path and the contents purged for it."""
         is_meant = "path IS ?" if blob is None else "blob IS ?"
         value = path if blob is None else blob
         found = self._db.read(PURGED.decode, f"{PURGED.select} WHERE {is_meant}", value)
@@ -233,15 +233,15 @@ class PurgeRows:
         return [(path, blob) for _, path, blob, _, _, stays in found if not stays]
 
     def finish(self) -> None:
-        """Note that nothing is left of what was purged."""
+        """Note that nothing purged is left in the store."""
         self._db.execute("DELETE FROM purged WHERE path IS NULL AND blob IS NULL")
         for (number,) in self._db.rows("SELECT number FROM purged WHERE done IS NULL"):
             self._db.change(PURGED, number, done=1)
 
-    # What is said of it elsewhere
+    # Traces in other tables
 
     def changes_to(self, tombstones: Tombstones) -> list[tuple[int, Change]]:
-        """Return each change, with its event, that leads to or from something that is purged."""
+        """Return each change, with its event, that leads to or from something purged."""
         rows = []
         for path in tombstones.paths:
             select = f"{CHANGES.select} WHERE path = ? OR (path >= ? AND path < ?)"
@@ -252,19 +252,19 @@ class PurgeRows:
         return [(event, found[event, path]) for event, path in sorted(found)]
 
     def veil_changes(self, changes: Collection[tuple[int, Change]], tombstones: Tombstones) -> None:
-        """Let nobody know what was at purged paths, or where purged contents were."""
+        """Make the sides of changes unknown where they show purged paths or contents."""
         veiled = [encode_change(event, _veil_change(change, tombstones)) for event, change in changes]
         self._db.execute_all(_REPLACE_CHANGE, veiled)
         for number in {event for event, _ in changes}:
             self._db.change(EVENTS, number, whole=None)
 
     def messages_of_events(self, events: Collection[int]) -> set[int]:
-        """Return the numbers of the messages that some events belong to."""
+        """Return the numbers of the messages to which some events belong."""
         rows = self._db.rows_of("SELECT message FROM events WHERE number IN", events)
         return {number for (number,) in rows if number is not None}
 
     def texts(self) -> list[tuple[Place, str]]:
-        """Return all that callers said, and where it stands."""
+        """Return all texts from callers, and where each is stored."""
         found: list[tuple[Place, str]] = []
         for table, columns in _TEXTS.items():
             for column in columns:
@@ -274,22 +274,22 @@ class PurgeRows:
         return found
 
     def message_ids(self) -> list[str]:
-        """Return the ids of all messages, those too that were forgotten."""
+        """Return the ids of all messages, including forgotten ones."""
         select = "SELECT DISTINCT id FROM messages ORDER BY number"
         return self._db.read(lambda row: str(decode_text(row[0])), select)
 
     def all_branches(self) -> list[BranchRow]:
-        """Return the branches of all sessions, those too that were dropped."""
+        """Return the branches of all sessions, including dropped ones."""
         return self._db.read(decode_branch, f"{BRANCHES.select} ORDER BY number")
 
     def replace_texts(self, texts: Sequence[tuple[Place, str]]) -> None:
-        """Let other texts stand in some places."""
+        """Replace the texts at some places."""
         for (table, column, number), text in texts:
             columns = {column: encode_text(text)}
             self._db.change(MESSAGES if table == MESSAGES.name else EVENTS, number, **columns)
 
     def rewrite_trees(self, rows: Iterable[tuple[int, bytes, bytes, bytes, int]]) -> None:
-        """Let records, by their numbers, be of other trees, facts, further blobs and numbers of files."""
+        """Replace the tree, facts, further blobs and number of files of records, by their numbers."""
         with self._db.together():
             for number, tree, facts, also, files in rows:
                 self._db.change(TREES, number, tree=tree, facts=facts, also=also, files=files)

@@ -1,18 +1,17 @@
 """The tables of the timeline, each described once, and the values in their rows.
 
 A flipped bit leaves a row that SQLite reads without complaint: another path, another mode, another tree, a
-message that was never forgotten. What a row says decides what is written into a worktree and what is swept,
-so every row that does bears a seal, a checksum of its columns, which is compared whenever the row is read.
+message that was never forgotten. Rows decide what is written into a worktree and what is swept. So each such
+row has a seal, a checksum of its columns, which is compared whenever the row is read.
 
-Text is stored as UTF-8 bytes in which lone surrogates pass: they stand in names and in what was typed, and
-SQLite's own text cannot hold them. Bytes also sort and compare as they are, which a prefix needs.
+Text is stored as UTF-8 bytes that may hold lone surrogates: names and typed text contain them, and SQLite's
+own text cannot hold them. Bytes also sort and compare as they are, which searching for a prefix needs.
 
-Numbers count up over all sessions of a store; order is by number, because clocks go back. Rows are never
-changed, but for those of branches, and to mark what was forgotten: where a session stands is a fold over its
-events (`position`), and each event carries the position that the fold had come to, so that nobody has to
-begin at the first one.
+Numbers count up over all sessions of a store; order is by number, because clocks go back. The position of a
+session is a fold over its events (`position`), and each event carries the result so far, so that no reader
+has to start at the first event.
 
-Pure: it holds the words of SQL and never runs them; `database` does.
+Pure: this module holds SQL and never runs it; `database` does.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 FORMAT = 1
 """The format of the timeline that this version writes; it is stored as SQLite's user_version."""
 APPLICATION = 0x5368_6478
-"""What SQLite's application_id says of a timeline."""
+"""SQLite's application_id of a timeline."""
 UNRELEASED_APPLICATIONS = (0, 0x5368_6477)
-"""What it said before there was a first release."""
+"""The application_ids before the first release."""
 
 # The kinds of events.
 WRAP = "wrap"
 BEGIN = "begin"
 END = "end"
 SNAPSHOT = "snapshot"
-"""Begin and end in one: the message was recorded when it was over."""
+"""Begin and end in one: the message was recorded after it was over."""
 STEP = "step"
 STEP_END = "step-end"
 REVERT = "revert"
@@ -49,22 +48,22 @@ UNREVERT = "unrevert"
 RESTORE = "restore"
 SWITCH = "switch"
 HEAD_ONLY = "head-only"
-"""A revert that moved the head and left the files alone: its changes tell what is expected of them now."""
+"""A revert that moved the head and left the files alone: its changes record the state expected of them."""
 JOIN = "join"
-"""No file was touched: it leads to messages that another machine recorded, or back from them, and its changes
-tell what is expected of each path then."""
+"""Moves to messages that another machine recorded, or back from them, and touches no file: its changes record
+the state expected of each path afterwards."""
 
 ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE, SWITCH, HEAD_ONLY, JOIN)
-"""What writes into the worktree, or could have."""
+"""The events that write into the worktree, or could have."""
 
 
 @frozen
 class TakenOut:
-    """A message that was taken out of the line, while later ones stayed."""
+    """A message that was taken out of the line while later ones stayed."""
 
     message: int
     newest: int
-    """The last message of the session when that was done: those after it were made without this one."""
+    """The session's last message at that time: later ones were made without this one."""
 
 
 @frozen
@@ -74,7 +73,7 @@ class Position:
     head: int | None = None
     """The last message in force; the open one, if there is one."""
     tip: int | None = None
-    """The last message of the present line; after the head come the undone ones."""
+    """The last message of the present line; those after the head are undone."""
     open: int | None = None
     """The message that has begun and not ended."""
     out: tuple[TakenOut, ...] = ()
@@ -94,21 +93,21 @@ class TreeRecord:
     tree: bytes
     facts: bytes
     also: bytes
-    """The ids, joined, of blobs beside the tree that are needed as long as it is."""
+    """The joined ids of blobs outside the tree that are needed as long as it is."""
     files: int
     time_s: int
     forgotten_ms: int | None = None
-    """When retention took it away; its objects may be gone."""
+    """When retention forgot it; its objects may be gone."""
 
     @property
     def blobs_beside(self) -> list[bytes]:
-        """The blobs beside the tree that are needed as long as it is."""
+        """The ids of blobs outside the tree that are needed as long as it is."""
         return [self.also[at : at + 20] for at in range(0, len(self.also), 20)]
 
 
 @frozen
 class MessageRow:
-    """What was said of a message when it began."""
+    """A message, as it was described when it began."""
 
     number: int
     session: int
@@ -124,18 +123,18 @@ class MessageRow:
     turn: int = 1
     """The number of its turn on its line, from 1 on."""
     forgotten_ms: int | None = None
-    """When retention took it away: of its text, its JSON and its trees nothing is left."""
+    """When retention forgot it; its text and its JSON are removed, and its trees may be too."""
 
 
 @frozen
 class BranchChange:
-    """What an act did to a branch."""
+    """An act's change to a branch."""
 
     number: int
     was_listed: bool
-    """Otherwise the act added it, or listed it again."""
+    """False if the act added it, or listed it again."""
     was: tuple[int, int, int] | None = None
-    """Fork (0: none), tip and event before the act moved it; None: it only left the list, or joined it."""
+    """Fork (0: none), tip and event before the act moved it; None if it only left or joined the list."""
 
 
 @frozen
@@ -152,56 +151,56 @@ class Event:
     """The message that began or ended, or whose step did."""
     step: str | None = None
     before: int | None = None
-    """The number of the tree recorded before it; of an end the message's own before."""
+    """The number of the tree before the event; for an end, the tree before the message or step."""
     after: int | None = None
-    """The number of the tree recorded after it."""
+    """The number of the tree after the event."""
     since: int | None = None
-    """The event at which `before` was recorded: what others did from there on may be among its changes."""
+    """The event at which `before` was recorded: its changes may include what others did after that."""
     is_inferred: bool = False
-    """Nobody said that the message was over; of a snapshot, nobody said that there was one."""
+    """The caller did not end the message; for a snapshot, no caller announced the message."""
     git_head: str | None = None
-    """The commit that the user's repository stood at."""
+    """The commit at HEAD of the user's repository."""
     takes_back: int | None = None
     """The act that an unrevert reverses."""
     skips: int | None = None
-    """Where the journal keeps what the snapshot left out."""
+    """The number of the list of paths that the snapshot left out."""
     meta: str | None = None
-    """The caller's JSON object of a step that began, as text."""
+    """For the begin of a step: the caller's JSON object, as text."""
     forgotten_ms: int | None = None
     """When its trees were forgotten."""
     part_of: int | None = None
     """The message of which an act reverted only some paths, or one step."""
     branches: tuple[BranchChange, ...] = ()
-    """What an act did to the branches, so that reversing it can restore them."""
+    """The changes to branches, so that reversing the event can restore them."""
     unprotected: int | None = None
-    """Of an end: where the journal keeps which files changed that no snapshot covers."""
+    """For an end: the number of the list of unprotected files that changed."""
     is_elsewhere: bool = False
     """Another machine recorded it."""
 
 
 @frozen
 class BranchRow:
-    """Messages that were archived: those from after the fork to the tip. No message is on two branches."""
+    """Archived messages: those after the fork, up to the tip. No message is on two branches."""
 
     number: int
     session: int
     name: str
     fork: int | None
-    """The message that it branches off after."""
+    """The message after which it branches off."""
     tip: int
     """Its last message."""
     event: int
-    """The event that archived it, or that was the last one before."""
+    """The event that archived it, or the last one before that."""
 
 
 @frozen
 class Intent:
-    """An act that is about to be done in the worktree, or was not finished."""
+    """An act that is about to change the worktree, or was interrupted."""
 
     number: int
     content: bytes
     is_committed: bool
-    """The act is in the timeline; what is left is to clean up. Otherwise it has to be taken back."""
+    """The act is in the timeline, and only cleaning up is left. Otherwise it has to be rolled back."""
 
 
 _TYPES = {
@@ -214,7 +213,7 @@ _TYPES = {
     "word": "TEXT",
 }
 _TYPES.update({f"{kind}!": f"{type} NOT NULL" for kind, type in _TYPES.items()})
-"""What columns hold; with `!` never nothing. A `text` is any text of Python, a `word` one of ours."""
+"""The types of columns; `!` means NOT NULL. A `text` may be any Python string, a `word` is one of our own."""
 
 
 def seal_of(columns: Sequence[object]) -> int:
@@ -223,10 +222,10 @@ def seal_of(columns: Sequence[object]) -> int:
 
 
 class Table:
-    """One table. The first column is its key; the last one, unless it is a table without seals, the seal."""
+    """One table. Its first column is the key; its last is the seal, unless the table has no seals."""
 
     def __init__(self, name: str, columns: str, *constraints: str, seals: bool = True, end: str = "") -> None:
-        """Describe a table by the name of each column and what it holds; with `!` it is never empty."""
+        """Describe a table by the name and the type (of `_TYPES`) of each column."""
         pairs = [column.split() for column in columns.split(", ")]
         self.name = name
         self.columns = [column for column, _ in pairs]
@@ -246,7 +245,7 @@ class Table:
         self.next_number = f"SELECT coalesce({counted if 'counted' in columns else numbered}"
 
     def encode(self, values: Sequence[object]) -> list[object]:
-        """Return a row with its seal; columns at the end that are left out are empty."""
+        """Return a row as it is stored, with its seal; missing columns at the end are NULL."""
         row = [*values, *[None] * (len(self.columns) - len(values))]
         for place in self._texts:
             row[place] = encode_text(row[place])
@@ -255,11 +254,11 @@ class Table:
         return self.seal(row)
 
     def seal(self, columns: Sequence[object]) -> list[object]:
-        """Return columns as they are stored, with their seal."""
+        """Return stored columns with their seal."""
         return [*columns, seal_of(columns)] if self.is_sealed else [*columns]
 
     def unseal(self, row: Any) -> list[Any]:  # Any: a row of SQLite, and its columns
-        """Return the stored columns of a row; ValueError if they are not what was written."""
+        """Return the stored columns of a row; raise ValueError if they do not match the seal."""
         columns = [*row]
         seal = columns.pop()
         if seal != seal_of(columns):
@@ -267,7 +266,7 @@ class Table:
         return columns
 
     def decode(self, row: Any) -> list[Any]:  # Any: a row of SQLite, and its values
-        """Return the values of a row; ValueError if they are not what was written."""
+        """Return the values of a row; raise ValueError if it does not match its seal."""
         columns = self.unseal(row)
         for place in self._texts:
             columns[place] = decode_text(columns[place])
@@ -281,7 +280,7 @@ TREES = Table(
     "number key, tree bytes!, facts bytes!, also bytes!, files number!, time number!, forgotten number",
 )
 SESSIONS = Table("sessions", "number key, name text!, forgotten number, origin word, wire_name text")
-"""With an `origin`, it began in another store, where it has the name `wire_name`."""
+"""A session with an `origin` began in another store, where its name is `wire_name`."""
 MESSAGES = Table(
     "messages",
     "number key, session number!, ordinal number!, id text!, role text, text text!, meta text, "
@@ -297,8 +296,8 @@ EVENTS = Table(
     "forgotten number, part_of number, branches bytes, unprotected number, intent number, "
     "change_count number, elsewhere number, whole number",
 )
-"""What is `elsewhere` was recorded by another machine: it never happened in this worktree. If it is `whole`,
-its changes are all that is different between its trees, and nothing else."""
+"""An event marked `elsewhere` was recorded by another machine and never happened in this worktree. If it is
+`whole`, its changes are exactly the differences between its trees."""
 CHANGES = Table(
     "changes",
     "event number!, path bytes!, old_mode number, old_blob bytes, new_mode number, new_blob bytes, "
@@ -312,15 +311,15 @@ BRANCHES = Table(
     "number key, session number!, name text!, fork number, tip number!, event number!, dropped number",
 )
 INTENTS = Table("intents", "number counted, content bytes!")
-"""Rows are removed when they are done with, and no number is given again: an old event must not make a new
+"""Rows are removed when they are done with, and no number is used again: an old event must not make a new
 intent look committed."""
 STAMPS = Table("stamps", "session key, content bytes!")
-"""By session, how the files were that no snapshot covers when a message last began or ended."""
+"""By session, the stamps of uncovered files at the last event that is not a step."""
 PINS = Table("pins", "message key, time number!")
 PURGED = Table("purged", "number key, path bytes, blob bytes, time number!, done number, stays number")
-"""With `stays` it is no tombstone: what the path held is still at others, until it is to go everywhere."""
+"""A row with `stays` is not a tombstone: the content of the purged path remains at other paths."""
 WRITER = Table("writer", "number key, id word!")
-"""One row at most: what other machines call this store."""
+"""At most one row: the id of this store on other machines."""
 REMOTES = Table("remotes", "number key, name text!, url text!, state bytes!", "UNIQUE (name)")
 PACKS = Table(
     "packs",
@@ -328,7 +327,7 @@ PACKS = Table(
     "pack_index bytes",
     seals=False,
 )
-"""Packs on their way: what is left to do with the files of each. Rows are removed when they are done with."""
+"""Packs that still need work on their files, or that are not repacked yet (`pack_rows`)."""
 
 SEALED = (
     *(TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, STAMPS, PINS, PURGED),
@@ -336,21 +335,21 @@ SEALED = (
 )
 TABLES = (*SEALED, SKIPS, PACKS)
 WITHOUT_GAPS = (TREES, SESSIONS, MESSAGES, EVENTS, SKIPS)
-"""The tables of which no row is ever removed: their numbers count up from 1."""
+"""The tables whose numbers count up from 1: only their newest rows are ever removed."""
 
 
 def _list(kinds: Sequence[str]) -> str:
     return ", ".join(f"'{kind}'" for kind in kinds)
 
 
-# An index for some rows only serves a statement that asks for them in the same words.
+# SQLite uses a partial index only for a statement with the same condition.
 IS_ACT = f"kind IN ({_list(ACTS)})"
 IS_WRAP = f"kind = '{WRAP}'"
 IS_BEGIN = f"kind IN ({_list((BEGIN, SNAPSHOT))})"
 IS_END = f"kind IN ({_list((END, SNAPSHOT))})"
 OF_MESSAGE = f"kind IN ({_list((BEGIN, END, SNAPSHOT, STEP, STEP_END))})"
 WITH_CHANGES = f"kind IN ({_list((END, SNAPSHOT, *ACTS))})"
-"""What a step changed its message changed too, so the end of a step is not among them."""
+"""Without the ends of steps, because the changes of a step are also changes of its message."""
 IS_LIVE = "forgotten IS NULL"
 IS_HERE = "elsewhere IS NULL"
 
@@ -370,19 +369,19 @@ CREATE INDEX branches_by_session ON branches (session);
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {FORMAT};
 """
-"""All that makes an empty file a timeline. SQLite ends each index with the number of its rows."""
+"""Turns an empty file into a timeline. SQLite appends the number of the row to each entry of an index."""
 
 CHANGE_COUNTS = f"SELECT number, coalesce(change_count, 0) FROM events WHERE {IS_LIVE}"
 """How many changes each event has; those of a forgotten one may have been removed."""
 
 _BLOB_SIZES = {0o100000: 20, 0o120000: 20, 0o040000: 0}
-"""The kinds of what can be at a path, and how long the id of its content is."""
+"""The kinds of entries at a path, and the length of the id of their content."""
 _UNKNOWN = -1
-"""Stands for a mode that nobody can say."""
+"""Stored as the mode of an unknown state."""
 
 IS_COUNTED = f"""old_mode IS NOT {_UNKNOWN} AND new_mode IS NOT {_UNKNOWN}
     AND ((old_mode & {0o170000}) <> {0o040000} OR (new_mode & {0o170000}) <> {0o040000})"""
-"""Both sides are known, and one of them at least is a file or a link."""
+"""Both sides are known, and at least one of them is a file or a link."""
 
 
 def encode_text(text: Any) -> bytes | None:  # Any: text, or None where a column may be empty
@@ -396,17 +395,17 @@ def decode_text(content: Any) -> Any:  # Any: text, or None where a column may b
 
 
 def decode_tree(row: Any) -> TreeRecord:  # Any: a row of SQLite
-    """Make a record of a row of `TREES`."""
+    """Decode a row of `TREES`."""
     return TreeRecord(*TREES.decode(row))
 
 
 def decode_message(row: Any) -> MessageRow:  # Any: a row of SQLite
-    """Make a message of a row of `MESSAGES`."""
+    """Decode a row of `MESSAGES`."""
     return MessageRow(*MESSAGES.decode(row))
 
 
 def event_values(event: Event, intent: int | None) -> list[object]:
-    """Return the columns of an event, in the order of `EVENTS`, but for its number."""
+    """Return the columns of an event, in the order of `EVENTS`, without its number."""
     stands = event.position
     out = ",".join(f"{taken.message}:{taken.newest}" for taken in stands.out).encode("ascii")
     position = stands.head, stands.tip, stands.open, out or None
@@ -417,7 +416,7 @@ def event_values(event: Event, intent: int | None) -> list[object]:
 
 
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite
-    """Make an event of a row of `EVENTS`."""
+    """Decode a row of `EVENTS`."""
     *columns, branches, unprotected, _, _, elsewhere, _ = EVENTS.decode(row)
     number, session, kind, time_ms, head, tip, open_, out, *rest = columns
     pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
@@ -429,14 +428,14 @@ def decode_event(row: Any) -> Event:  # Any: a row of SQLite
 def encode_change(event: int, change: Change) -> list[object]:
     """Return the row of a change."""
     reasons = [side.reason for side in (change.old, change.new) if isinstance(side, Unknown)]
-    # No reason holds a NUL, so two of them can be told apart.
+    # No reason holds a NUL, so it can separate two of them.
     reason = encode_text("\0".join(reasons)) if reasons else None
     states = *_encode_state(change.old), *_encode_state(change.new)
     return CHANGES.seal((event, bytes(change.path), *states, reason, int(change.is_merged) or None))
 
 
 def decode_change(row: Any) -> tuple[int, Change]:  # Any: a row of SQLite
-    """Make a change of a row of `CHANGES`, with the event that it belongs to."""
+    """Decode a row of `CHANGES` into the number of its event and the change."""
     event, path, old_mode, old_blob, new_mode, new_blob, reason, merged = CHANGES.unseal(row)
     text = decode_text(reason or b"")
     old_reason, _, new_reason = text.partition("\0") if old_mode == new_mode else (text, "", text)
@@ -458,20 +457,20 @@ def _decode_state(mode: int | None, blob: bytes | None, reason: str) -> PathStat
         return None
     if mode == _UNKNOWN:
         return Unknown(reason)
-    # What a flipped bit makes of a row would come into somebody's worktree.
+    # An impossible state must never be written into a worktree.
     if mode & ~0o777 not in _BLOB_SIZES or len(blob or b"") != _BLOB_SIZES[mode & ~0o777]:
         raise ValueError(f"mode {mode:o}")
     return PathState(mode, blob or b"")
 
 
 def decode_branch(row: Any) -> BranchRow:  # Any: a row of SQLite
-    """Make a branch of a row of `BRANCHES`."""
+    """Decode a row of `BRANCHES`."""
     *columns, _ = BRANCHES.decode(row)
     return BranchRow(*columns)
 
 
 def encode_branch_changes(changes: Sequence[BranchChange]) -> bytes | None:
-    """Return what an act did to branches as it is stored: `+7` joined the list, `-7` left it, `7:5:6:12`."""
+    """Encode changes to branches: `+7` was listed, `-7` dropped, `7:5:6:12` had fork 5, tip 6, event 12."""
     signs = {True: "-", False: "+"}
     each = [
         f"{signs[change.was_listed]}{change.number}"
@@ -483,7 +482,7 @@ def encode_branch_changes(changes: Sequence[BranchChange]) -> bytes | None:
 
 
 def decode_branch_changes(content: bytes) -> tuple[BranchChange, ...]:
-    """Read what an act did to branches."""
+    """Decode changes to branches."""
     found = []
     for each in content.split(b","):
         if each[:1] in (b"+", b"-"):

@@ -1,4 +1,4 @@
-"""One session as the journal has it: where it stands, its messages and branches as values."""
+"""One session, read from the journal: its position, and its messages and branches as values."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from shadowtree.results.messages import MessageState
 
 NOBODY = 0
-"""The session of what belongs to none."""
+"""The session number of events that belong to no session."""
 
 
 class Session:
-    """One session, read from the journal when it is asked; it may have recorded nothing yet."""
+    """One session, read from the journal as needed; it may have recorded nothing yet."""
 
     def __init__(self, journal: Journal, name: str) -> None:
         self.journal = journal
@@ -57,7 +57,7 @@ class Session:
 
     @cached_property
     def last_event(self) -> Event | None:
-        """What happened last."""
+        """The last event of the session."""
         return None if self.number is None else self.journal.last_event(self.number)
 
     @cached_property
@@ -77,16 +77,16 @@ class Session:
         return self._rows[number]
 
     def keep(self, rows: Iterable[MessageRow]) -> None:
-        """Keep messages that were read already, so that nobody reads them again."""
+        """Keep messages that were already read, so that they are not read again."""
         self._rows.update((row.number, row) for row in rows)
 
     def load(self, numbers: Iterable[int]) -> None:
-        """Read many messages at once, of which each will be asked for."""
+        """Read many messages at once, because each will be needed."""
         missing = {number for number in numbers if number not in self._rows}
         self._rows.update(self.journal.messages_by_number(list(missing)))
 
     def load_line(self, number: int, first: int) -> None:
-        """Read the messages from one back to another at once, unless that was done already."""
+        """Read the messages of a line, from one back to `first`, at once, unless that was already done."""
         if self._lines.get(number, number + 1) > first:
             self._lines[number] = first
             self._rows.update((row.number, row) for row in self.journal.line(number, first))
@@ -117,7 +117,7 @@ class Session:
         return self._is_on_line(branch.tip, self.position.tip)
 
     def find_tip(self, row: MessageRow, branch: BranchRow | None) -> int:
-        """Return where the line of a message ends: with the branch that was named, or that it is on."""
+        """Return the tip of a message's line: the present line, `branch`, or the branch that it is on."""
         if self._is_on_line(row.number, self.position.tip):
             assert self.position.tip is not None
             return self.position.tip
@@ -132,7 +132,7 @@ class Session:
         return any(row.number == number for row in self._walk_to(tip, number))
 
     def read_branches(self, rows: Sequence[BranchRow] | None = None) -> list[Branch]:
-        """Make values of branches, of all by default."""
+        """Return branches as values, all of them by default."""
         wanted = self.branch_rows() if rows is None else rows
         if not wanted:
             return []
@@ -141,7 +141,7 @@ class Session:
         return [self._make_branch(branch, on_line) for branch in wanted]
 
     def tip_of(self, branch: BranchRow) -> int:
-        """Return where a branch ends: what came since the session was switched to it belongs to it."""
+        """Return the last message of a branch, including those added since the session switched to it."""
         if not self.is_active(branch):
             return branch.tip
         owners = find_owners(self.branch_rows(), branch.tip, self.find)
@@ -175,7 +175,7 @@ class Session:
         return None if self.position.open is None else self.find(self.position.open)
 
     def read_messages(self, rows: Sequence[MessageRow]) -> list[Message]:
-        """Make values of some messages of this session."""
+        """Return messages of this session as values."""
         if not rows:
             return []
         self._rows.update((row.number, row) for row in rows)
@@ -241,18 +241,18 @@ class Session:
         )
 
     def mark_reverted(self, messages: list[Message]) -> list[Message]:
-        """Mark those of some messages of which a part is reverted."""
+        """Mark the messages of which a part is reverted."""
         ids = {self.find(number).id for number in self.find_partly_reverted()}
         return [replace(each, is_partly_reverted=True) if each.id in ids else each for each in messages]
 
     def find_partly_reverted(self) -> set[int]:
-        """Find the messages of which a part is reverted, by an act that stands, and that stayed in force."""
+        """Find the messages of which a standing act reverted a part, and that stayed in force since."""
         if self.number is None:
             return set()
         acts = [act for act, _ in standing_acts(self.journal.acts_of(self.number))]
         found: set[int] = set()
         undone: set[int] = set()
-        # Newest first: what was undone since has come back whole, if it came back.
+        # Newest first: a message that was undone later came back whole, if it came back at all.
         for act in acts if any(act.part_of is not None for act in acts) else ():
             before = self.journal.last_event(act.session, before=act.number)
             left, _ = part_ways(
@@ -264,17 +264,17 @@ class Session:
         return found
 
     def read_message(self, row: MessageRow) -> Message:
-        """Make the value of one message; ForgottenMessage if it was forgotten."""
+        """Return one message as a value; raise ForgottenMessage if it was forgotten."""
         return self.read_messages([require_live(row)])[0]
 
     def _walk_to(self, number: int | None, first: int) -> Iterable[MessageRow]:
-        """Return messages from one back to `first`, or to where that would be."""
+        """Return messages from one back to `first`, or to the oldest one after `first`."""
         if number is not None and number > first:
             self.load_line(number, first)
         return walk_back(number, self.find, first=first)
 
     def read_step(self, row: MessageRow, begin: Event, end: Event | None) -> Step:
-        """Make the value of a step."""
+        """Return a step as a value."""
         return self._make_step(row, begin, end, self.journal.changes_of([end.number] if end else []))
 
     def _make_step(
@@ -298,19 +298,19 @@ class Session:
         )
 
     def _read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
-        """List what a snapshot left out, and what a patch says nothing of."""
+        """List what a snapshot left out, and the paths that are unknown in a patch."""
         reasons = {} if event.skips is None else dict(self.journal.left_out.skips(event.skips))
         reasons.update((skipped.path, skipped.reason) for skipped in patch.skipped)
         return [Skipped(path, reasons[path]) for path in sorted(reasons)]
 
     def _read_unprotected(self, end: Event | None) -> list[str]:
-        """List the files that changed until a message ended and that no snapshot covers."""
+        """List the unprotected files that changed before a message ended."""
         if end is None or end.unprotected is None:
             return []
         return [path for path, _ in self.journal.left_out.skips(end.unprotected)]
 
     def unprotected_of(self, messages: Sequence[int]) -> set[str]:
-        """Name the files that changed during some messages and that no snapshot covers."""
+        """Return the unprotected files that changed during some messages."""
         ends = MessageEvents(self.journal.events_of(messages)).ends.values()
         return {path for end in ends for path in self._read_unprotected(end)}
 
@@ -321,21 +321,21 @@ class Session:
         return self.journal.tree(number).tree.hex()
 
     def _load_trees(self, events: Iterable[Event]) -> None:
-        """Read many records at once, of which each will be asked for."""
+        """Read many records at once, because each will be needed."""
         numbers = {number for event in events for number in (event.before, event.after) if number is not None}
         records = self.journal.trees(numbers)
         self._tree_ids.update((number, record.tree.hex()) for number, record in records.items())
 
 
 class _Begins(dict[int, Event]):
-    """How messages began. Each did: a row that is not there, or cannot be one, is damage."""
+    """The first event of each message; a missing one means that the timeline is damaged."""
 
     def __missing__(self, number: int) -> Event:
         raise StoreDamaged(f"the timeline does not say how message {number} began")
 
 
 class MessageEvents:
-    """What happened to some messages, by their numbers."""
+    """The events of some messages, by the numbers of the messages."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.begins = _Begins()
@@ -363,12 +363,12 @@ class MessageEvents:
                     raise StoreDamaged(f"the timeline does not say how step {event.step!r} began")
 
     def steps_of(self, message: int) -> list[tuple[Event, Event | None]]:
-        """Return how each step of a message began and ended, in the order of their beginnings."""
+        """Return the begin and the end of each step of a message, in the order in which they began."""
         keys = self._step_keys.get(message, ())
         return [(self.steps[key], self.step_ends.get(key)) for key in keys]
 
     def last_step_of(self, message: int) -> Event | None:
-        """Return the end of the step that ended last; None if one has not ended, or there is none."""
+        """Return the last end of a step; None if there is none, or the caller did not end every step."""
         ends = self.finished_steps(message)
         return (
             max(ends, key=lambda end: end.number)
@@ -381,12 +381,12 @@ class MessageEvents:
         return [end for _, end in self.steps_of(message) if end is not None and not end.is_inferred]
 
     def open_steps(self, message: int) -> list[Event]:
-        """Return how the steps of a message began that have not ended."""
+        """Return the begins of the steps of a message that have not ended."""
         return [begin for begin, end in self.steps_of(message) if end is None]
 
 
 def require_live(row: MessageRow) -> MessageRow:
-    """Return a message that is asked for by its name; ForgottenMessage if it was forgotten."""
+    """Return a message; raise ForgottenMessage if it was forgotten."""
     if row.forgotten_ms is not None:
         raise ForgottenMessage(row.id, row.forgotten_ms)
     return row

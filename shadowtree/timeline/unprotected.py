@@ -1,12 +1,12 @@
-"""Files that no snapshot covers: which of them changed, as stamps tell, and the lists of those left out.
+"""Uncovered files: which of them changed, by their stamps, and the lists of paths that snapshots left out.
 
-The stamps of one look are one text, so that two looks that saw the same compare equal at once. A record
+The stamps that one scan takes are one byte string, so that two equal sets compare equal at once. A record
 ends with NUL:
 
     MTIME CTIME SIZE INODE PATH
 
-Records are ordered by directory and then by name, and there are at most `MOST_FILES`. If there are so many,
-files beyond the last one were not looked at, and nothing is said of them.
+Records are ordered by directory and then by name, and there are at most `MOST_FILES`. If there are that many,
+files after the last one were not stamped, and are never reported as changed.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LARGE_BYTES = 512
-"""From this size on a list of skips is deflated."""
+"""A list of skips is deflated from this size on."""
 MOST_FILES = 1000
-"""How many files are looked at. A directory full of logs must not cost a message its time."""
+"""At most this many files are stamped, so that a directory full of logs does not slow down a message."""
 
 
 class LeftOutRows:
-    """What the snapshots of one timeline left out, and what they are never to cover again."""
+    """What the snapshots of one timeline left out, and what they must never cover again."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     def skips(self, number: int) -> list[tuple[str, str]]:
-        """Return a list of what was left out, with reasons."""
+        """Return a stored list of paths that were left out, with reasons."""
         found = self._db.find(decode_skips, f"{SKIPS.select} WHERE number = ?", number)
         return self._db.require("list of skips", number, found)
 
     def add_skips(self, pairs: Sequence[tuple[str, str]]) -> int | None:
-        """Keep a list of what was left out; the same list is kept once, and an empty one not at all."""
+        """Store a list of paths that were left out, if it is not empty; equal lists are stored once."""
         if not pairs:
             return None
         digest, content = encode_skips(pairs)
@@ -49,17 +49,17 @@ class LeftOutRows:
         return known[0][0] if known else self._db.add(SKIPS, digest, content)
 
     def lists_unprotected(self, path: str) -> list[int]:
-        """Return the numbers of the lists of unprotected changes that have a path."""
+        """Return the numbers of the lists of unprotected changes that contain a path."""
         lists = self._db.rows("SELECT DISTINCT unprotected FROM events WHERE unprotected IS NOT NULL")
         return [number for (number,) in lists if any(path == each for each, _ in self.skips(number))]
 
     def lists_of(self, session: int) -> list[int]:
-        """Return the numbers of the lists of unprotected changes that a session has."""
+        """Return the numbers of a session's lists of unprotected changes."""
         select = "SELECT DISTINCT unprotected FROM events WHERE session = ? AND unprotected IS NOT NULL"
         return [number for (number,) in self._db.rows(select, session)]
 
     def tombstones(self) -> Tombstones:
-        """Return what is never to be covered again; a content may have been purged for a path."""
+        """Return what must never be covered again; a row with a path and a content is about the content."""
         rows = self._db.read(PURGED.decode, f"{PURGED.select} WHERE stays IS NULL")
         return Tombstones(
             frozenset(RelPath(path) for _, path, blob, *_ in rows if path is not None and blob is None),
@@ -67,17 +67,17 @@ class LeftOutRows:
         )
 
     def list_changed(self, session: int | None, stamp: Callable[[], bytes] | None) -> list[RelPath]:
-        """List the files that changed since a session last looked; none, if it never did or nobody can."""
+        """List the uncovered files that changed since a session's last stamps; none without both stamps."""
         before = None if session is None else self.stamps(session)
         return [] if before is None or stamp is None else list_stamped(before, stamp())
 
     def stamps(self, session: int) -> bytes | None:
-        """Return the stamps of files that no snapshot covers, as a session last saw them."""
+        """Return the stamps of uncovered files that a session stored last."""
         row = self._db.find(STAMPS.decode, f"{STAMPS.select} WHERE session = ?", session)
         return None if row is None else bytes(row[1])
 
     def keep_stamps(self, session: int, stamps: bytes) -> None:
-        """Keep such stamps in place of those that a session saw before, if they are others."""
+        """Store new stamps for a session, if they differ from its last ones."""
         if stamps != self.stamps(session):
             insert = STAMPS.insert.replace("INSERT", "INSERT OR REPLACE", 1)
             self._db.execute(insert, *STAMPS.encode((session, stamps)))
@@ -94,12 +94,12 @@ def encode_skips(pairs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:
 
 
 def decode_skips(row: Any) -> list[tuple[str, str]]:  # Any: a row of SQLite
-    """Make a list of paths and reasons of a row of `SKIPS`."""
+    """Decode a row of `SKIPS` into a list of paths and reasons."""
     import json
     from hashlib import sha256
 
     _, digest, content = row
-    # A list begins with a bracket, and what zlib made never does.
+    # A list begins with a bracket, and the output of zlib never does.
     if not content.startswith(b"["):
         try:
             content = zlib.decompress(content)
@@ -111,7 +111,7 @@ def decode_skips(row: Any) -> list[tuple[str, str]]:  # Any: a row of SQLite
 
 
 def encode_stamps(files: Iterable[tuple[RelPath, os.stat_result]]) -> bytes:
-    """Write down the stamps of files, which are in order."""
+    """Encode the stamps of files, which must be in order."""
     return b"".join(
         [
             b"%d %d %d %d %b\0" % (each.st_mtime_ns, each.st_ctime_ns, each.st_size, each.st_ino, path)
@@ -121,7 +121,7 @@ def encode_stamps(files: Iterable[tuple[RelPath, os.stat_result]]) -> bytes:
 
 
 def list_stamped(before: bytes, now: bytes) -> list[RelPath]:
-    """List the files that came, went or changed from one look to the next, sorted."""
+    """List the files that were added, removed or changed between two sets of stamps, sorted."""
     if before == now:
         return []
     old, new = _decode(before), _decode(now)
@@ -135,7 +135,7 @@ def _decode(stamps: bytes) -> dict[RelPath, list[bytes]]:
 
 
 def _was_seen(path: RelPath, stamps: dict[RelPath, list[bytes]]) -> bool:
-    """Return whether a look went as far as a file, be it there or not."""
+    """Return whether stamps reach as far as a path, whether or not a file exists there."""
     return len(stamps) < MOST_FILES or _order(path) <= _order(next(reversed(stamps)))
 
 

@@ -1,4 +1,4 @@
-"""What changed since the last look, as the system tells it.
+"""Follow what changes in a worktree or a store, as the operating system reports it.
 
-In doubt everything is looked at.
+If there is any doubt, everything is scanned.
 """

@@ -1,12 +1,12 @@
-"""Record each burst of changes as a message, by itself: for agents that do not announce what they do.
+"""Record each burst of changes as a message automatically, for agents that do not announce their work.
 
     watcher's descriptor ──▶ burst goes on ──▶ quiet ──▶ record_burst ──▶ a message, or nothing
 
-A burst is over after some quiet, or when it has gone on for too long:
+A burst ends after some quiet, or when it has lasted too long:
 
     changes   x xx   x  xx             x
               |          |<-- quiet -->|
-              began      last          over here, but for the change that came in time
+              began      last          would end here, but a change came in time
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class RecordsBursts(Protocol):
-        """What is needed of a shadow, which should be one that watches."""
+        """The part of a shadow that is needed; it should be one that watches."""
 
         @property
         def watching(self) -> Watching | None:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
             """Return a descriptor that becomes readable when something happens."""
 
         def drain(self) -> bool:
-            """Read the events so far; True if something may have changed since the last call."""
+            """Read the events so far; return True if something may have changed since the last call."""
 
         def take_snapshot(self) -> Snapshot:
             """Record the present state."""
@@ -46,37 +46,37 @@ if TYPE_CHECKING:
     Wait = Callable[[RecordsBursts | None, float, Event], bool]
 
 _LONGEST = 12
-"""A burst lasts at most so many times the quiet: what a program that never rests does is recorded too."""
+"""A burst lasts at most this many times the quiet, so that a program that never pauses is recorded too."""
 _LONGEST_AT_LEAST_S = 60.0
 _IDLE_S = 60.0
-"""How long to wait at once when nothing happens."""
+"""The longest single wait when nothing happens."""
 _STEP_S = 0.25
-"""How long to wait before looking whether to stop, or whether another thread read the events."""
+"""How often to check whether to stop, or whether another thread has read the events."""
 _POLL_S = 1.0
-"""How often to ask a watcher that has no descriptor."""
+"""How often to poll a watcher that has no descriptor."""
 _TOGETHER_S = 0.05
-"""Events that come so close after another are read together."""
+"""Events that follow another within this time are read together with it."""
 
 
 @frozen
 class Burst:
-    """Changes that follow each other, by any clock that does not go back."""
+    """A series of changes, timed by any clock that does not go back."""
 
     began_s: float
     last_s: float
 
     def ends_at(self, quiet_s: float) -> float:
-        """Return the time at which it is over if nothing more happens."""
+        """Return the time at which the burst ends if nothing more happens."""
         return min(self.last_s + quiet_s, self.began_s + longest_burst(quiet_s))
 
 
 def longest_burst(quiet_s: float) -> float:
-    """Return the time after which a burst is over even if it goes on."""
+    """Return the time after which a burst ends even if changes continue."""
     return max(_LONGEST * quiet_s, _LONGEST_AT_LEAST_S)
 
 
 def note_change(burst: Burst | None, now_s: float) -> Burst:
-    """Add a change: it begins a burst, or belongs to the one that is going on."""
+    """Add a change to a burst, or begin a new burst with it."""
     return Burst(now_s, now_s) if burst is None else replace(burst, last_s=now_s)
 
 
@@ -86,9 +86,9 @@ def name_burst(time_s: float, number: int) -> str:
 
 
 def wait_for_change(shadow: RecordsBursts | None, timeout_s: float, stop: Event) -> bool:
-    """Wait until something may have changed, for the time to pass, or for a stop; True: it may have.
+    """Wait for a change, the timeout or a stop; return True if something may have changed.
 
-    Without a shadow that watches, the time passes.
+    The shadow must be one that watches; if it is None, wait only for the timeout or a stop.
     """
     if shadow is None:
         stop.wait(timeout_s)
@@ -109,7 +109,7 @@ def wait_for_change(shadow: RecordsBursts | None, timeout_s: float, stop: Event)
 
 
 class Auto:
-    """Records bursts of one shadow, which should be one that watches. For one thread."""
+    """Records the bursts of one shadow, which should be one that watches. For one thread at a time."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Auto:
         clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = time,
     ) -> None:
-        """`clock` measures the quiet; `now` is the time of day, which the ids of messages are made of."""
+        """`clock` measures the quiet; `now` is the time of day, from which message ids are made."""
         self._shadow = shadow
         self._quiet_s = quiet_s
         self._on_message = on_message
@@ -132,24 +132,24 @@ class Auto:
         self._now = now
         self._burst: Burst | None = None
         self._is_ready = False
-        """The state that the first burst begins at is recorded."""
+        """The state before the first burst is recorded."""
         self._looked_s = 0.0
-        """When a snapshot last looked at what changed."""
+        """When a snapshot last checked for changes."""
 
     def begin(self) -> None:
-        """Record where the first burst begins: what changes from now on is in one. Else `run` does it."""
+        """Record the state before the first burst: later changes are in bursts. `run` does this too."""
         if not self._is_ready:
             self._try(self._begin)
 
     def run(self, stop: Event) -> None:
-        """Record bursts until stopped; the one that goes on then is recorded as it is."""
+        """Record bursts until stopped; a burst that has not ended then is recorded as it is."""
         while not stop.is_set():
             self.turn(stop)
         if self._burst is not None:
             self._record()
 
     def turn(self, stop: Event) -> None:
-        """Wait once, and do what there is to do then."""
+        """Wait once, then note a change, or record the burst if it has ended."""
         self.begin()
         has_changed = self._wait_once(stop)
         if stop.is_set():
@@ -160,9 +160,9 @@ class Auto:
             self._record()
 
     def _wait_once(self, stop: Event) -> bool:
-        """Wait for a change, or for the burst to be over; True if something may have changed.
+        """Wait for a change, or for the burst to end; return True if something may have changed.
 
-        Where nothing can be watched a snapshot looks now and then.
+        If nothing can be watched, this also returns True from time to time, so that a snapshot checks.
         """
         watching = self._shadow.watching
         is_watched = watching is not None and watching.is_active
@@ -179,11 +179,11 @@ class Auto:
         self._burst = note_change(self._burst, self._clock())
 
     def _begin(self) -> None:
-        # What changed before is in no burst.
+        # Earlier changes are in no burst.
         self._shadow.take_snapshot()
         watching = self._shadow.watching
         if watching is not None and not watching.is_active:
-            # The first one makes the store, in which watchfiles needs a place: it watches from the second on.
+            # The first one creates the store, which watchfiles needs for its cookies: the second one watches.
             self._shadow.take_snapshot()
         self._is_ready = True
         self._looked_s = self._clock()
@@ -206,7 +206,7 @@ class Auto:
             self._on_message(message)
 
     def _try(self, act: Callable[[], None]) -> None:
-        """Do something that may fail for now: report it, and try again after as much quiet."""
+        """Do something that may fail temporarily: report a failure, and retry after the same quiet."""
         try:
             act()
         except ShadowError as error:

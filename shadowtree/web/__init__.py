@@ -1,3 +1,3 @@
-"""The local page and its HTTP interface: a table of routes, a server on loopback, and the guard before it."""
+"""The local page and its HTTP interface: a table of routes, a server on loopback, and its guard."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client gets: JSON documents, files and errors, with the headers that keep a browser careful."""
+"""The answers to clients: JSON documents, files and errors, with headers that restrict a browser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAREFUL = {
     "Cache-Control": "no-store",
 }
 _NO_PAGE = "default-src 'none'; frame-ancestors 'none'; sandbox"
-"""The policy of whatever is not the page: if a browser shows it nevertheless, nothing in it runs."""
+"""The policy of everything but the page: even if a browser shows it, nothing in it runs."""
 _IMAGES = {
     "png": "image/png",
     "jpg": "image/jpeg",
@@ -34,7 +34,7 @@ _IMAGES = {
     "bmp": "image/bmp",
     "ico": "image/x-icon",
 }
-"""The images that hold nothing but pixels, by the ends of their names. SVG can hold scripts."""
+"""The image types that hold nothing but pixels, by file name extension. SVG can hold scripts."""
 
 STATUSES: dict[type[errors.ShadowError], int] = {
     errors.AmbiguousMessage: 400,
@@ -46,7 +46,7 @@ STATUSES: dict[type[errors.ShadowError], int] = {
     errors.OutOfSpace: 507,
     errors.ShadowError: 500,
 }
-"""What the errors of the library are in HTTP; the first that fits counts."""
+"""The HTTP status of each error of the library; the first class that matches counts."""
 
 
 @frozen
@@ -60,7 +60,7 @@ class Answer:
 
 
 class Refused(Exception):
-    """Raised where a request turns out to be refused after it was let in."""
+    """Raised when a request must be refused after the guard has let it in."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -75,7 +75,7 @@ def make_json(document: object, status: int = 200, **headers: str) -> Answer:
 
 
 def make_file(path: str, content: bytes) -> Answer:
-    """Answer with the content of a file: an image as one, anything else as something to save."""
+    """Answer with the content of a file: an image with its type, anything else as an attachment."""
     kind = find_image_type(path)
     headers = {"Content-Security-Policy": _NO_PAGE}
     if kind is None:
@@ -84,12 +84,12 @@ def make_file(path: str, content: bytes) -> Answer:
 
 
 def find_image_type(path: str) -> str | None:
-    """Return the media type of an image, by its name; None: it is none."""
+    """Return the media type of an image, by its name; None: it is not an image."""
     return _IMAGES.get(path.rpartition(".")[2].lower())
 
 
 def make_refusal(refusal: Refusal) -> Answer:
-    """Answer to a request that is not let in."""
+    """Answer a request that is refused."""
     headers = {} if refusal.allow is None else {"Allow": refusal.allow}
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -97,7 +97,7 @@ def make_refusal(refusal: Refusal) -> Answer:
 
 
 def make_error(error: errors.ShadowError) -> Answer:
-    """Answer with what went wrong; of an act, also with the outcome, or with the plan as it is now."""
+    """Answer with an error; for an act, also with the outcome or the current plan."""
     status = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
     told: dict[str, Any] = {"error": type(error).__name__, "message": str(error)}  # Any: JSON
     if isinstance(error, errors.PlanOutdated | errors.NotConfirmed) and error.plan is not None:
@@ -108,7 +108,7 @@ def make_error(error: errors.ShadowError) -> Answer:
 
 
 def describe_outcome(outcome: Outcome, session: str | None = None) -> dict[str, Any]:  # Any: JSON
-    """Return the JSON of an act of a session, or of a plan: with each file, and the call that leads back."""
+    """Return the JSON of an outcome or a plan, with each file, and the call that reverses it."""
     back = {"session": session, "undo": outcome.act == "unrevert"}
     return {
         "act": outcome.act,

@@ -1,7 +1,7 @@
 """Server-sent events: what any process records or undoes, as it happens.
 
-A stream waits for the next update and for the client at once, so that a client that leaves is noticed right
-away, and costs nothing from then on.
+A stream waits for the next update and for the client at the same time, so it ends as soon as the client
+leaves.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from shadowtree.results.messages import Update
 from shadowtree.shadow import Shadow
 
 _ALIVE_S = 15.0
-"""How often a comment is sent, for whatever is between us and the client."""
+"""How often a comment is sent, so that nothing between us and the client drops an idle connection."""
 
 
 def stream_updates(
     shadow: Shadow, after: int, connection: socket.socket, write: Callable[[bytes], object]
 ) -> None:
-    """Write what happens after an update, until the client leaves or following it fails."""
+    """Write the updates after number `after`, until the client leaves or following the store fails."""
     waiting: deque[Update | BaseException] = deque()
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -34,7 +34,7 @@ def stream_updates(
             try:
                 theirs.send(b"\0")
             except BlockingIOError:
-                pass  # It is full of news already.
+                pass  # It is full, so the reader wakes up anyway.
 
         try:
             subscription = shadow.subscribe(put, after=after, on_error=put)
@@ -46,7 +46,7 @@ def stream_updates(
             while True:
                 ready, _, _ = select.select([ours, connection], [], [], _ALIVE_S)
                 if connection in ready:
-                    return  # A client has nothing more to say: it has closed, or breaks the rules.
+                    return  # A client sends nothing more: it has hung up, or breaks the protocol.
                 if ours in ready:
                     ours.recv(4096)
                 if not ready:

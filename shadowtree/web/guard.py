@@ -1,8 +1,8 @@
 """Decide which requests are let in. Pure: a request in, a refusal or None out.
 
-Any web page can make a browser send requests to this machine, and any program of another user can too. So a
+Any web page can make a browser send requests to this machine, and so can any program of another user. So a
 request must name this server as its host (a foreign name that points here is refused), come from no other
-origin, bear the token, and, if it changes something, be a POST of JSON, which no form can send.
+origin, carry the token, and, if it changes something, be a POST of JSON, which no form can send.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from shadowtree.base.frozen import frozen
 
 MAX_BODY_BYTES = 1 << 20
 API = "/api/"
-"""What needs the token begins with it; the page itself holds no data."""
+"""Paths that begin with this need the token; the page itself holds no data."""
 _HOSTS = ("127.0.0.1", "localhost")
 _OWN_SITES = ("same-origin", "none")
-"""What a browser says of a request that our page made, or that somebody typed."""
+"""The values of Sec-Fetch-Site for a request of our page, and for an address that somebody typed."""
 
 
 @frozen
@@ -28,28 +28,28 @@ class Request:
     path: str
     """Without the query."""
     headers: Mapping[str, Sequence[str]]
-    """All values by name, in small letters."""
+    """All values, by name in lower case."""
 
     def find(self, name: str) -> str | None:
-        """Return the value of a header that comes at most once; several are as good as a wrong one."""
+        """Return the value of a header; None: it is missing; empty, so wrong, if there are several."""
         values = self.headers.get(name, ())
         return None if not values else values[0] if len(values) == 1 else ""
 
 
 @frozen
 class Refusal:
-    """Why a request is not let in, as the client is told."""
+    """Why a request is refused, as the client is informed."""
 
     status: int
     error: str
     message: str
     allow: str | None = None
-    """The method that the route has."""
+    """The method that the route takes."""
 
 
 @frozen
 class Guard:
-    """What a request is compared with."""
+    """Checks requests; holds what they are compared with."""
 
     port: int
     token: str
@@ -57,7 +57,7 @@ class Guard:
     """The method of each path."""
 
     def refuse(self, request: Request) -> Refusal | None:
-        """Say why a request is not let in; None: it is."""
+        """Return why a request is refused; None: it is let in."""
         return self._refuse_foreign(request) or self._refuse_unknown(request) or self._refuse_body(request)
 
     def _refuse_foreign(self, request: Request) -> Refusal | None:
@@ -102,5 +102,5 @@ class Guard:
 
 
 def is_length(text: str) -> bool:
-    """Check that a Content-Length is one: digits, and not too many of them to be read."""
+    """Check that a text is a Content-Length: only digits, and not too many."""
     return text.isascii() and text.isdigit() and len(text) <= 18

@@ -30,13 +30,13 @@ PARTS = (
 
 @cache
 def read_page() -> bytes:
-    """Return the whole document. It has one style and one script, both inline, and asks no foreign host."""
+    """Return the whole document, with one style and one script, both inline; it loads nothing from others."""
     page = _read("index.html").replace("/* style.css */", _style()).replace("/* script.js */", _script())
     return page.encode()
 
 
 def page_hashes() -> tuple[str, str]:
-    """Return the sources that a content security policy allows: that of the script and that of the style."""
+    """Return the hashes of the script and of the style, as a content security policy lists them."""
     return _hash(_script()), _hash(_style())
 
 

@@ -1,4 +1,4 @@
-"""The parameters of routes: what each may be, and how a request's query or body is read."""
+"""The parameters of routes: their types, and how they are read from a query or a body."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Parameter:
     kind: Mapping[str, Any]  # Any: a JSON schema
     about: str
     argument: str | None = None
-    """What the library calls it, if not the same."""
+    """The library's name for it, if that differs."""
     is_required: bool = False
     is_nullable: bool = False
-    """In a body, null is a value of its own; otherwise it is as good as leaving the parameter out."""
+    """In a body, null is a value; for other parameters, it is the same as leaving them out."""
 
 
 def read_query(query: str, parameters: tuple[Parameter, ...]) -> Given:
@@ -84,7 +84,7 @@ def read_body(content: bytes, parameters: tuple[Parameter, ...]) -> Given:
 
 
 def describe_kind(kind: Mapping[str, Any]) -> str:  # Any: a JSON schema
-    """Say in words what a parameter may be."""
+    """Describe the type of a parameter in words."""
     if kind is CHOICES:
         return "abort, merge, keep or overwrite, or an object with one of them for each path"
     words = {"string": "text", "array": "a list of texts", "boolean": "true or false"}
@@ -119,7 +119,7 @@ def _fits(value: object, kind: Mapping[str, Any]) -> bool:  # Any: a JSON schema
 
 
 def _finish(given: Given, parameters: tuple[Parameter, ...]) -> Given:
-    """Refuse what lacks something, and name everything as the library does."""
+    """Check that required parameters are given, and rename all as the library names them."""
     for parameter in parameters:
         if parameter.is_required and parameter.name not in given:
             raise InvalidInput(f"{parameter.name!r} is missing")

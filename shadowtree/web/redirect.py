@@ -1,7 +1,7 @@
-"""A private file that leads the browser to the page.
+"""A private file that redirects the browser to the page.
 
 Every user of the machine can read the command line of a browser, so the address with its token must not be in
-it. The file is in the directory of stores, which only its owner can enter, as long as the server serves.
+it. The file exists while the server runs, in the directory of stores, which only its owner can enter.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ def redirect_file(url: str, stores: str) -> Iterator[str]:
 
 
 def redirect_directory(stores: str) -> str:
-    """Name the directory of these files. A server that is killed leaves its file there."""
+    """Return the directory of these files. A server that is killed leaves its file there."""
     return os.path.join(stores, "ui")

@@ -1,7 +1,7 @@
-"""The routes: for each its method, path and parameters, and the one call that it makes.
+"""The routes: the method, path and parameters of each, and the one call that it makes.
 
 Nothing is decided here. A route reads its parameters, calls the library once, and writes the result as JSON.
-The guard knows from this table which paths there are; `docs/openapi.json` is made from it.
+The guard takes the known paths from this table, and `docs/openapi.json` is made from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Given = dict[str, Any]  # Any: of the parameters' own types
 Json = dict[str, Any]  # Any: JSON
 
 _MOST_PATCH_CHARACTERS = 2_000_000
-"""Of all patches of an answer."""
+"""For all patches of an answer together."""
 _MOST_FILE_BYTES = 20 << 20
 
 
@@ -39,13 +39,13 @@ class Place:
 
     shadow: Shadow
     beside: Shadow
-    """Another one of the same directory, for what takes long: calls of one shadow wait for each other."""
+    """Another one of the same directory, for slow calls: calls of one shadow wait for each other."""
     session: str | None
     """The session of requests that name none; None: the one that recorded last."""
     is_read_only: bool
 
     def choose(self, session: str | None, *, takes_long: bool = False) -> Shadow:
-        """Return the shadow of the session that is meant."""
+        """Return the shadow of a session; None: of the default one."""
         name, shadow = session or self.session, self.beside if takes_long else self.shadow
         return shadow.for_last_session() if name is None else shadow.for_session(name)
 
@@ -57,7 +57,7 @@ class Route:
     method: str
     path: str
     about: str
-    """What it does, as the help of a command says it."""
+    """What it does, in the style of a command's help."""
     call: Callable[[Shadow, Given, Place], Any]  # Any: what there is to write as JSON, or an answer
     parameters: tuple[Parameter, ...]
     kind: str = "application/json"
@@ -85,7 +85,7 @@ def call_route(route: Route, given: Given, place: Place) -> Answer:
     return make_json(describe_outcome(result, shadow.session) if isinstance(result, Outcome) else result)
 
 
-# Looking
+# Reading
 
 
 def _show_state(shadow: Shadow, given: Given, place: Place) -> Json:
@@ -112,7 +112,7 @@ def _show_diff(shadow: Shadow, given: Given, place: Place) -> Json:
 
 
 def _describe_diffs(diffs: Iterable[FileDiff]) -> list[Json]:
-    """Write diffs as JSON: a renamed file once, and no more text than a page can take."""
+    """Return diffs as JSON: a renamed file once, and patches only up to a total size."""
     found, room = [], _MOST_PATCH_CHARACTERS
     every = list(diffs)
     renamed = {each.renamed_from for each in every if each.rename is not None}

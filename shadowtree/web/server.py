@@ -1,7 +1,7 @@
-"""The server: on loopback alone, one thread for each connection, with limits on what a client may cost.
+"""The server: only on loopback, one thread for each connection, with limits on what a client may cost.
 
-It knows HTTP and nothing else: `guard` decides who is let in, `routes` what is called, `answers` what is
-written. Importing it is slow, because `http.server` is: the command imports it when it serves.
+It handles HTTP and nothing else: `guard` decides which requests are let in, `routes` what is called, and
+`answers` what is written. Importing it is slow, because `http.server` is: the command imports it to serve.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _POLL_S = 0.1
-"""How soon the server stops when it is told to."""
+"""How soon the server notices that it is to stop."""
 _REQUEST_S = 10.0
-"""How long a client may take for a request, from its first byte to its last..."""
+"""How long a client may take to send a request, from its first byte to its last."""
 _IDLE_S = 60.0
-"""...and for how long a connection may wait for the next one."""
+"""How long a connection may wait for the next request."""
 _CLOSE_S = 5.0
-"""How long a server that stops waits for requests that only look."""
+"""How long a server that stops waits for requests that only read."""
 _LINGER_S, _LINGER_BYTES = 1.0, 8 << 20
-"""How much is still read, and for how long, of a request that was refused."""
+"""How long, and how much, is still read of a request that was refused."""
 _MOST_CONNECTIONS = 64
 _PAGES = {"/": "GET", "/favicon.ico": "GET"}
-"""What needs no token: it holds no data."""
+"""The paths that need no token, because they hold no data."""
 
 
 class Server:
@@ -80,7 +80,7 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        """Finish the act under way, hang up, and wait a moment for requests that still read."""
+        """Finish the act under way, hang up, and wait a few seconds for requests that only read."""
         self._http.shutdown()
         self._http.server_close()
         with self._http.acting:
@@ -91,7 +91,7 @@ class Server:
 
 
 class _HttpServer(ThreadingHTTPServer):
-    """Accepts connections, as many as it may have at once."""
+    """Accepts connections, up to a limit at once."""
 
     daemon_threads = True
     block_on_close = False
@@ -104,7 +104,7 @@ class _HttpServer(ThreadingHTTPServer):
         self.is_closed = False
         self._connections: set[Any] = set()  # Any: sockets
         self._left = threading.Condition()
-        """Notified when a connection is gone; guards the set of them."""
+        """Notified when a connection is gone; guards the set of connections."""
         super().__init__(address, _Handler)
         methods = {**_PAGES, **{path: route.method for path, route in BY_PATH.items()}}
         self.guard = Guard(self.server_address[1], token, methods)
@@ -130,10 +130,10 @@ class _HttpServer(ThreadingHTTPServer):
             self._left.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # Any: as in the base class
-        """Say nothing of a client that went away; everything else was answered already."""
+        """Ignore a client that went away; all other errors were answered already."""
 
     def hang_up(self) -> None:
-        """Close every connection, and wait until nobody works for one of them any more."""
+        """Shut down every connection, and wait a limited time until their threads are done."""
         with self._left:
             for connection in self._connections:
                 with suppress(OSError):
@@ -142,12 +142,12 @@ class _HttpServer(ThreadingHTTPServer):
 
 
 class _Reader(io.RawIOBase):
-    """Reads from a connection up to a deadline, however the client spreads its bytes."""
+    """Reads from a connection until a deadline, however slowly the client sends its bytes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self.deadline_s: float | None = None
-        """None: nothing of the next request has come yet."""
+        """None: no byte of the next request has arrived yet."""
 
     def readable(self) -> bool:
         return True
@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """Turn whatever the body raises into an answer; nobody above can give one."""
+        """Turn whatever the body raises into an answer, because no caller above can."""
         try:
             yield
         except ConnectionError:
@@ -220,12 +220,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(make_refusal(refused.refusal))
         except ShadowError as error:
             self._send(make_error(error))
-        except Exception as error:  # noqa: BLE001  # the client learns of it, and no details
+        except Exception as error:  # noqa: BLE001  # the client learns of it, without details
             told = {"error": "InternalError", "message": f"internal error: {type(error).__name__}"}
             self._send(make_json(told, 500))
 
     def _turn_away(self, refusal: Refusal) -> None:
-        """Refuse a request, then read on for a moment: unread bytes would cost the client the answer."""
+        """Refuse a request, then read on briefly: with bytes unread, the client could lose the answer."""
         self.close_connection = True
         self._send(make_refusal(refusal))
         self.connection.shutdown(socket.SHUT_WR)
@@ -248,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
         return content
 
     def _change(self, route: Route, given: dict[str, Any]) -> None:  # Any: of the parameters' types
-        """Do what changes something, unless the server is about to stop: nothing may be cut off by that."""
+        """Carry out a change, unless the server is about to stop, which must not cut it off."""
         with self.server.acting:
             if self.server.is_closed:
                 raise Refused(Refusal(503, "Stopping", "the server is about to stop"))
@@ -278,14 +278,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer in JSON to what is no proper HTTP."""
+        """Answer invalid HTTP in JSON."""
         self.close_connection = True
         status = HTTPStatus(code)
         error = status.phrase.title().replace(" ", "").replace("-", "")
         self._send(make_refusal(Refusal(code, error, message or status.description)))
 
     def version_string(self) -> str:
-        """Name this server, and not the Python that it runs on."""
+        """Return the name of this server, without the Python that it runs on."""
         return f"shadowtree/{shadowtree.__version__}"
 
     def log_message(self, format: str, *args: object) -> None:

@@ -1,4 +1,4 @@
-"""All stores together: what warns of their size, and what `gc --all` does to them."""
+"""All stores of a user: the warning about their total size, and `gc --all`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.api.test_budget import ids, record
 from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.usefixtures("large_packs")
-"""No pack is kept in the timeline, so that sizes are plain."""
+"""No pack is kept in the timeline, so that sizes are easy to compare."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What callers hand in: names, the JSON of a message, paths."""
+"""The arguments of callers: names, the JSON of a message, paths."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_is_no_text_is_no_name(name: str) -> None:
 @pytest.mark.parametrize("name", [None, 7, b"bytes", ["a"], 1.5], ids=repr)
 def test_what_is_not_even_text_is_no_name(name: object) -> None:
     with pytest.raises(InvalidInput):
-        check_name(name, "session")  # type: ignore[arg-type]  # what a caller without types does
+        check_name(name, "session")  # type: ignore[arg-type]  # as a caller without types may pass it
 
 
 # The options of an act
@@ -257,7 +257,7 @@ def test_what_is_no_path_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize("paths", ["a/b", b"a/b", ""], ids=repr)
 def test_a_bare_text_is_no_list_of_paths(paths: str) -> None:
-    """It would be taken for a list of letters, and the message would own nothing that it wrote."""
+    """A string would count as a list of letters, and the message would own none of its changes."""
     with pytest.raises(InvalidInput, match="list of paths"):
         parse_paths(paths, WORKTREE)
 
@@ -269,7 +269,7 @@ def test_no_paths_and_no_list_are_two_things() -> None:
 
 
 def test_an_absolute_path_may_lead_through_links(tmp_path: Path) -> None:
-    """Agents report paths as they were given them, and the worktree's own is the real one."""
+    """Agents report paths as they got them, while the worktree's own path is the real one."""
     worktree = tmp_path / "real"
     (worktree / "d").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
@@ -299,7 +299,7 @@ def test_any_text_is_a_path_in_the_worktree_or_refused(path: str) -> None:
     )
 
 
-# The same, through the door
+# The same rules through `Shadow`
 
 
 def test_a_path_elsewhere_ends_nothing(shadow: Shadow, worktree: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whose a change is: messages that nobody ended, messages that changed nothing, a HEAD that moved."""
+"""Which changes belong to whom: messages that nobody ended, messages without changes, a HEAD that moved."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_with_steps_what_changed_after_the_last_one_is_nobodys(shadow: Shadow, w
 
 
 def test_what_came_before_the_last_step_ended_is_the_messages(shadow: Shadow, worktree: Path) -> None:
-    """Everything between begin and end is, by a step or not; the last step is the one that ended last."""
+    """Everything between its begin and that end is, in a step or not. The last step is the last to end."""
     shadow.begin("m1")
     make_tree(worktree, {"a": "1"})
     shadow.begin_step("s1")
@@ -131,7 +131,7 @@ def test_while_a_step_is_open_the_paths_that_changed_after_the_finished_ones_are
 
 
 def test_a_snapshot_takes_what_came_after_the_last_step(shadow: Shadow, worktree: Path) -> None:
-    """All that changed since the session's last record is the snapshot's."""
+    """The snapshot gets everything that changed since the session last recorded."""
     shadow.begin("m1")
     with shadow.step("s1"):
         make_tree(worktree, {"a": "1"})
@@ -232,7 +232,7 @@ def test_a_begin_that_fails_records_nothing(shadow: Shadow, worktree: Path) -> N
 
 
 def test_a_message_that_changed_nothing_is_dropped(shadow: Shadow, worktree: Path) -> None:
-    """Nothing tells any more that it began: what was undone can be redone, and no number is spent (B15)."""
+    """Nothing shows that it began: redo works as before, and no number is used up (B15)."""
     for number in range(3):
         with shadow.message(f"m{number}"):
             make_tree(worktree, {f"f{number}": "1"})
@@ -283,7 +283,7 @@ def test_a_message_that_changed_something_is_ended(shadow: Shadow, worktree: Pat
 
 
 def test_an_empty_message_stays_if_somebody_else_recorded_meanwhile(shadow: Shadow, worktree: Path) -> None:
-    """The numbers of what came later must not change."""
+    """The numbers of later records must not change."""
     shadow.begin("m1")
     shadow.for_session("other").snapshot("o1")
     message = shadow.end_or_drop("m1")
@@ -322,7 +322,7 @@ def test_a_head_that_moved_since_is_told(shadow: Shadow, worktree: Path) -> None
 
 
 def test_the_end_of_a_message_that_an_undo_ended_warns(shadow: Shadow, worktree: Path) -> None:
-    """What the agent did after it is not the message's, and whoever ends it must know."""
+    """Changes that the agent makes after the undo do not belong to the message, and the warning says so."""
     make_tree(worktree, {"a": "1"})
     shadow.begin("m1")
     (worktree / "a").write_text("2")

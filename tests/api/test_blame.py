@@ -1,4 +1,4 @@
-"""Whose change it is: who made what of a file, and what nobody made."""
+"""`blame`: which messages changed a file, and which changes belong to no message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def record(shadow: Shadow, id: str, tree: Tree) -> None:
 
 
 def blame(shadow: Shadow, path: str = "a") -> list[tuple[str | None, str]]:
-    """Whose changes there are, newest first, and of which kind; None: nobody's."""
+    """List the ids of the messages, newest first, each with the kind of change; None for no message."""
     return [
         (None if entry.message is None else entry.message.id, entry.status) for entry in shadow.blame(path)
     ]
@@ -140,7 +140,7 @@ def test_what_became_of_messages_is_told(shadow: Shadow) -> None:
     assert [found[id].branch is not None for id in ("m1", "m2", "m3", "m4")] == [False, True, True, False]
 
 
-# Nobody's
+# Changes of nobody
 
 
 def test_an_edit_between_two_messages_is_nobodys(shadow: Shadow, worktree: Path) -> None:
@@ -306,7 +306,7 @@ def test_an_edit_between_messages_of_two_sessions_is_nobodys(
 def test_messages_that_ran_side_by_side_are_listed_and_nobody_else(
     shadow: Shadow, other: Shadow, worktree: Path
 ) -> None:
-    """Each of them saw what the other one wrote meanwhile."""
+    """Each of them saw the other's changes while it was open."""
     make_tree(worktree, {"a": "0"})
     shadow.wrap()
     shadow.begin("m1")
@@ -331,7 +331,7 @@ def test_what_is_changed_while_another_session_is_open_is_nobodys_here(
     assert blame(shadow) == [(None, "modified"), ("m1", "added")]
 
 
-# What cannot be blamed
+# Paths without blame
 
 
 def test_a_path_that_nobody_knows_is_unknown(shadow: Shadow) -> None:
@@ -375,7 +375,7 @@ def test_blame_records_nothing(shadow: Shadow, worktree: Path) -> None:
     assert shadow.status().changed == 1
 
 
-# What changed outside messages
+# Changes outside messages
 
 
 def test_the_status_lists_what_changed_outside_messages(shadow: Shadow, worktree: Path) -> None:
@@ -473,7 +473,7 @@ def test_an_earlier_state_of_another_session_brought_back_by_hand_is_outside(
 
 
 def test_what_the_head_left_behind_is_outside(shadow: Shadow, worktree: Path) -> None:
-    """The files are as the message made them, and the message is undone."""
+    """The files are as the message left them, but the message is undone."""
     make_tree(worktree, {"a": "0"})
     shadow.wrap()
     record(shadow, "m1", {"a": "1", "b": "1"})

@@ -1,4 +1,4 @@
-"""Stories of branches: what is archived, where a session can go, and one message taken out of its line."""
+"""Branches: what is archived, where a session can switch to, and a message that is reverted alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def states(shadow: Shadow) -> dict[str, str]:
 
 
 def homes(shadow: Shadow) -> dict[str, str]:
-    """On which branch each archived message is."""
+    """Return the branch of each archived message."""
     return {message.id: message.branch for message in shadow.messages() if message.branch is not None}
 
 
@@ -53,24 +53,24 @@ def trees_after(shadow: Shadow) -> dict[str, str | None]:
 
 
 def stand(shadow: Shadow) -> tuple[str | None, list[str]]:
-    """The head, and what redo can bring back."""
+    """Return the head, and the messages that redo can bring back."""
     status = shadow.status()
     return status.head, status.undone
 
 
 def position(shadow: Shadow) -> tuple[object, ...]:
-    """All that tells where a session stands."""
+    """Return everything that shows where a session stands."""
     return stand(shadow), states(shadow), branches(shadow), homes(shadow)
 
 
 def text_of(*changed: tuple[int, str]) -> str:
-    """Twenty lines, of which some are changed."""
+    """Return twenty lines, some of them changed."""
     lines = {number: f"line {number}" for number in range(1, 21)} | dict(changed)
     return "".join(f"{line}\n" for line in lines.values())
 
 
 def record_text(shadow: Shadow, worktree: Path) -> None:
-    """Record a text, and as m1 that its third line changed."""
+    """Record a text, and its change in the third line as m1."""
     make_tree(worktree, {"t": text_of()})
     shadow.wrap()
     record(shadow, "m1", {"t": text_of((3, "one"))})
@@ -152,7 +152,7 @@ def test_several_branches_may_leave_one_message(shadow: Shadow, worktree: Path) 
 
 
 def test_branches_leave_branches(forked: Shadow, worktree: Path) -> None:
-    """m2 and m3 are on one, m5 on another one that leaves it at m2."""
+    """m2 and m3 are on one branch, and m5 is on another one that forks at m2."""
     forked.switch("m2")
     record(forked, "m5", {"e": "5"})
     forked.switch("m4")
@@ -179,7 +179,7 @@ def test_a_branch_without_a_text_is_named_after_its_first_message(shadow: Shadow
 
 
 def test_a_branch_is_not_named_like_a_message(shadow: Shadow) -> None:
-    """A message goes before a branch, so that nobody could switch to it."""
+    """A message takes precedence, so nobody could switch to such a branch."""
     record(shadow, "fix", {"a": "1"})
     record(shadow, "m1", {"a": "2"}, text="fix")
     shadow.undo()
@@ -453,7 +453,7 @@ def test_a_dry_run_of_a_switch_tells_all_and_changes_nothing(forked: Shadow, wor
 
 
 def test_a_switch_touches_no_path_that_is_the_same_at_both_ends(forked: Shadow, worktree: Path) -> None:
-    """What somebody made of it stays, and is no conflict."""
+    """Somebody's edit of it stays, and is no conflict."""
     record(forked, "m5", {"b": "2"})
     (worktree / "b").write_text("mine")
     os.utime(worktree / "base", ns=(1, 1))
@@ -478,12 +478,12 @@ def test_empty_directories_and_bits_come_along(shadow: Shadow, worktree: Path) -
     assert_tree(worktree, two)
 
 
-# Switching where somebody changed something
+# Switching after somebody's edits
 
 
 @pytest.fixture
 def edited(shadow: Shadow, worktree: Path) -> Shadow:
-    """Two lines that made something else of the same text, of which the user edited the present one."""
+    """Two lines that changed the same text differently; the user edited the present version."""
     make_tree(worktree, {"t": text_of()})
     shadow.wrap()
     record(shadow, "m1", {"t": text_of((5, "one"))})
@@ -656,7 +656,7 @@ def test_a_branch_of_a_dropped_one_stays(forked: Shadow, worktree: Path) -> None
 
 @pytest.fixture
 def narrow(worktree: Path) -> Iterator[Shadow]:
-    """A shadow that keeps two branches, and tells it."""
+    """A shadow that keeps two branches, and warns at that limit."""
     settings = {**SETTINGS, "max_branches": 2, "warn_branches": 2}
     with Shadow(worktree, settings=settings) as shadow:
         yield shadow
@@ -664,7 +664,7 @@ def narrow(worktree: Path) -> Iterator[Shadow]:
 
 
 def archive_by_begin(shadow: Shadow, number: int) -> list[str]:
-    """Make one more attempt in place of the last one; give the warnings of its begin."""
+    """Replace the last attempt with another one; return the warnings of its begin."""
     shadow.undo()
     began = shadow.begin(f"m{number}", text=f"try {number}")
     make_tree(shadow.worktree, {"a": str(number)})
@@ -685,7 +685,7 @@ def test_above_the_limit_the_oldest_branch_goes_and_is_named(narrow: Shadow, wor
 
 
 def test_the_branch_that_was_left_last_is_the_youngest(narrow: Shadow) -> None:
-    """Not the one that was made last."""
+    """The order is that of archiving, not of creation."""
     record(narrow, "m0", {"a": "0"}, text="try 0")
     for number in (1, 2):
         archive_by_begin(narrow, number)
@@ -860,7 +860,7 @@ def test_before_anything_is_recorded_there_are_no_branches(shadow: Shadow) -> No
 
 @pytest.fixture
 def five(shadow: Shadow, worktree: Path) -> Shadow:
-    """Five messages that each changed another line of one text, and made a file of their own."""
+    """Five messages; each changed a different line of one text, and created a file."""
     make_tree(worktree, {"t": text_of()})
     shadow.wrap()
     for number in range(1, 6):
@@ -869,7 +869,7 @@ def five(shadow: Shadow, worktree: Path) -> Shadow:
 
 
 def after_all_of(*numbers: int) -> Tree:
-    """The worktree with the changes of some of the five messages."""
+    """Return the worktree with the changes of some of the five messages."""
     text = text_of(*((3 * number, f"by {number}") for number in numbers))
     return {"t": text, **{f"f{number}": str(number) for number in numbers}}
 
@@ -1038,7 +1038,7 @@ def test_a_message_below_the_open_one_is_taken_out_and_the_open_one_ended(
 
 @pytest.fixture
 def colliding(shadow: Shadow, worktree: Path) -> Shadow:
-    """The second message went on from the line that the first one wrote."""
+    """The second message changed the line that the first one wrote."""
     make_tree(worktree, {"t": text_of()})
     shadow.wrap()
     record(shadow, "m1", {"t": text_of((5, "one"), (9, "one too")), "f": "1"})
@@ -1127,7 +1127,7 @@ def test_a_file_that_a_later_message_went_on_with_is_not_deleted(shadow: Shadow,
 def test_a_switch_removes_what_undoing_a_later_message_brought_back_of_one_taken_out(
     shadow: Shadow, worktree: Path
 ) -> None:
-    """The state after the message is what counts, whatever was out of the line meanwhile."""
+    """The state after the target message counts, whatever was out of the line in between."""
     make_tree(worktree, {"a": "1"})
     with shadow.message("m1"):
         (worktree / "a").write_text("2")
@@ -1226,7 +1226,7 @@ def test_a_switch_merges_away_under_an_edit_what_was_brought_back_of_a_message_t
 
 
 def test_a_switch_does_not_merge_in_again_what_was_taken_out(shadow: Shadow, worktree: Path) -> None:
-    """An edit between m2 and m3 makes the switch a merge; m2 is out before it and after it."""
+    """An edit between m2 and m3 makes the switch a merge; m2 is out of the line before and after it."""
     record_text(shadow, worktree)
     record(shadow, "m2", {"t": text_of((3, "one"), (15, "two"))})
     make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"), (15, "two"))})
@@ -1244,7 +1244,7 @@ def test_a_switch_does_not_merge_in_again_what_was_taken_out(shadow: Shadow, wor
 def test_a_switch_leaves_alone_what_the_session_did_and_took_back(
     shadow: Shadow, worktree: Path, on_conflict: OnConflict
 ) -> None:
-    """Edits before, between and after two messages that were taken out, one of them long since archived."""
+    """Edits before, between and after two messages that were taken out; one was archived long ago."""
     record_text(shadow, worktree)
     record(shadow, "m2", {"t": text_of((3, "one"), (15, "two"))})
     shadow.undo()
@@ -1403,7 +1403,7 @@ def test_line_ends_and_the_final_newline_stay_as_they_are(shadow: Shadow, worktr
 
 @pytest.fixture
 def under_edit(shadow: Shadow, worktree: Path) -> Shadow:
-    """Two messages, and an edit of the user on top of them."""
+    """Two messages, and a later edit of the user."""
     record_text(shadow, worktree)
     record(shadow, "m2", {"t": text_of((3, "one"), (9, "two"))})
     make_tree(worktree, {"t": text_of((3, "one"), (9, "two"), (15, "mine"))})
@@ -1434,7 +1434,7 @@ def test_revert_merges_under_an_edit_and_unrevert_brings_all_back(under_edit: Sh
 
 
 def test_a_merge_that_comes_to_what_is_there_changes_nothing(shadow: Shadow, worktree: Path) -> None:
-    """The user did by hand what the message did, and more."""
+    """The user already made the message's change by hand, and another one."""
     record_text(shadow, worktree)
     make_tree(worktree, {"t": text_of((15, "mine"))})
     outcome = shadow.undo(on_conflict="merge")
@@ -1445,13 +1445,13 @@ def test_a_merge_that_comes_to_what_is_there_changes_nothing(shadow: Shadow, wor
 
 
 def test_restore_has_nothing_to_merge(under_edit: Shadow, worktree: Path) -> None:
-    """What is there is expected, and is in the store."""
+    """The present file is what the restore expects, and it is in the store."""
     under_edit.restore("m1", on_conflict="merge")
 
     assert_tree(worktree, {"t": text_of((3, "one"))})
 
 
-# The head alone
+# Moving only the head
 
 
 def test_without_files_only_the_head_moves(forked: Shadow, worktree: Path) -> None:
@@ -1513,7 +1513,7 @@ def test_a_new_message_after_a_revert_without_files_archives(forked: Shadow, wor
     assert_tree(worktree, {**AFTER["m4"], "e": "5"})
 
 
-# What every outcome tells
+# Common parts of every outcome
 
 
 def test_every_outcome_lists_what_is_beyond_the_head(forked: Shadow) -> None:
@@ -1548,7 +1548,7 @@ def test_overwriting_an_edit_keeps_the_later_messages_when_one_is_taken_out(
 def test_what_an_act_of_another_session_did_meanwhile_is_not_brought_back(
     shadow: Shadow, worktree: Path
 ) -> None:
-    """It is in what the message is said to have changed."""
+    """The recorded changes of the message include it."""
     lines = [f"line {number}\n" for number in range(12)]
     make_tree(worktree, {"t": "".join(lines)})
     with Shadow(worktree, settings=SETTINGS, session="other") as other:
@@ -1595,7 +1595,7 @@ def _fail(*_: object) -> None:
 def test_a_line_that_somebody_wrote_after_a_message_stays_when_that_message_is_switched_to(
     shadow: Shadow, worktree: Path
 ) -> None:
-    """The tree after m2 is from before the edit, and no source for it, though m1 is out of the line."""
+    """The tree after m2 is older than the edit, so it must not be used, although m1 is out of the line."""
     lines = [f"line {number}\n" for number in range(20)]
     make_tree(worktree, {"t": "".join(lines)})
     record(shadow, "m1", {"t": "".join([*lines, "m1\n"])})
@@ -1614,7 +1614,7 @@ def test_a_line_that_somebody_wrote_after_a_message_stays_when_that_message_is_s
 def test_what_an_act_of_ours_changed_is_changed_again_by_a_switch(
     shadow: Shadow, worktree: Path, act: str
 ) -> None:
-    """Both branches have it, so that the way between them does not touch it."""
+    """Both branches contain it, so the way between them does not touch it."""
     record(shadow, "m1", {"a": "1"})
     record(shadow, "m2", {"a": "2", "b": "2"})
     shadow.undo()
@@ -1671,7 +1671,7 @@ def test_taking_back_that_only_the_head_moved_touches_no_file(
 def test_messages_that_ran_side_by_side_are_not_merged_out_of_each_other(
     shadow: Shadow, worktree: Path
 ) -> None:
-    """Nobody can tell which of the lines is whose."""
+    """Nothing shows which line belongs to which message."""
     lines = [f"line {number}\n" for number in range(10)]
     make_tree(worktree, {"p": "".join(lines)})
     with Shadow(worktree, settings=SETTINGS, session="other") as other:
@@ -1771,7 +1771,7 @@ def test_a_directory_that_a_later_message_made_again_stays(shadow: Shadow, workt
 
 
 def test_what_is_out_of_the_line_does_not_come_back_on_the_way_back(shadow: Shadow, worktree: Path) -> None:
-    """m3 was recorded when m1 was in the line, so that the state before it holds what m1 did."""
+    """m3 was recorded while m1 was in the line, so the state before m3 contains the change of m1."""
     record(shadow, "m1", {"f": {"a": "1"}})
     record(shadow, "m2", {"b": "2"})
     with shadow.message("m3"):

@@ -1,4 +1,4 @@
-"""Budgets: what is forgotten when a store takes too much, what never is, and what warns then."""
+"""Budgets: what is forgotten when a store is too large, what never is, and which warnings there are."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.support.trees import make_tree
 
 KIB = 1024
 SETTINGS = {"min_free": 0, "keep_turns": 3, "store_budget": 1000 * KIB}
-"""What SQLite needs, and room for some messages of 100 KiB."""
+"""Enough for SQLite, and for some messages of 100 KiB."""
 
 
 pytestmark = pytest.mark.usefixtures("large_packs")
-"""No pack is kept in the timeline, so that sizes are plain."""
+"""No pack is kept in the timeline, so that sizes are easy to compare."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def small(worktree: Path) -> Iterator[Shadow]:
 
 
 def noise(seed: str, size: int = 100 * KIB) -> bytes:
-    """Make content that no packing makes smaller."""
+    """Return content that cannot be compressed."""
     return random.Random(seed).randbytes(size)
 
 
@@ -79,7 +79,7 @@ def test_nothing_is_forgotten_where_freeing_will_do(small: Shadow) -> None:
 def test_a_session_that_rested_for_long_does_not_take_along_what_came_meanwhile(
     small: Shadow, worktree: Path
 ) -> None:
-    """Its message starts from the session's last state, which is among the oldest trees."""
+    """Its message starts from the session's previous state, which is one of the oldest trees."""
     rested = small.for_session("rested")
     (worktree / "data").write_text("")
     rested.snapshot("early")
@@ -141,7 +141,7 @@ def test_a_store_whose_newest_turns_do_not_fit_records_on_and_warns(small: Shado
 
 @pytest.fixture
 def damaged_budget(small: Shadow, monkeypatch: pytest.MonkeyPatch) -> Shadow:
-    """A shadow whose store shows to be damaged as soon as its size is looked at."""
+    """A shadow whose store turns out to be damaged when its size is measured."""
     record(small, "m1", "m2")
 
     def measure(*rest: object) -> int:
@@ -154,7 +154,7 @@ def damaged_budget(small: Shadow, monkeypatch: pytest.MonkeyPatch) -> Shadow:
 def test_damage_met_after_an_act_was_recorded_makes_it_no_failure(
     damaged_budget: Shadow, worktree: Path
 ) -> None:
-    """It was exit 15, though files had changed (invariant 11)."""
+    """It used to exit with 15, although files had changed (invariant 11)."""
     outcome = damaged_budget.undo()
 
     assert outcome.complete
@@ -184,7 +184,7 @@ def test_a_store_over_its_budget_is_read_and_acts_are_done(small: Shadow, worktr
 def test_damage_in_a_store_over_its_budget_keeps_no_snapshot_from_being_taken(
     small: Shadow, worktree: Path
 ) -> None:
-    """Nobody can tell what may go. The snapshot and the repair store again what is damaged."""
+    """Nothing shows what may be forgotten. The snapshot and the repair store damaged content again."""
     (worktree / "precious").write_bytes(noise("precious"))
     record(small, "m0", "m1", "m2")
     small.gc()
@@ -225,10 +225,10 @@ def test_bare_trees_go_too(small: Shadow, worktree: Path) -> None:
 
 
 def record_tiny(shadow: Shadow) -> None:
-    """Record many objects of which each is smaller than what the index of its pack says of it.
+    """Record many objects, each smaller than its entry in the index of its pack.
 
-    All of them are new each time, so that they take the same room whether or not a pack has them as deltas,
-    which depends on when it was put together.
+    All of them are new each time. So they take the same space whether or not a pack has them as deltas, which
+    depends on when it was packed.
     """
     for number in range(30):
         make_tree(shadow.worktree, {f"{name}": f"{number} {name}" for name in range(200)})
@@ -248,7 +248,7 @@ def test_what_is_weighed_is_what_packs_and_their_indexes_take(worktree: Path) ->
 
 
 def test_what_can_be_forgotten_is_where_indexes_alone_are_over_the_budget(worktree: Path) -> None:
-    """The objects fit into four fifths of it: so nothing was forgotten, and each snapshot refused."""
+    """The objects fit into four fifths of it. So nothing was forgotten, and each snapshot was refused."""
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         record_tiny(shadow)
         with shadow._access.locked() as opened:
@@ -266,7 +266,7 @@ def test_what_can_be_forgotten_is_where_indexes_alone_are_over_the_budget(worktr
 
 
 def test_others_may_come_while_a_store_is_freed(worktree: Path) -> None:
-    """The budget is smaller than it was: who records next does not hold the lock until all is freed."""
+    """The budget was lowered: the next record does not hold the lock until everything is freed."""
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         record(shadow, *(f"m{number}" for number in range(12)))
     pauses: list[float] = []
@@ -280,12 +280,12 @@ def test_others_may_come_while_a_store_is_freed(worktree: Path) -> None:
         assert measure(small) < 1000 * KIB
 
 
-# Whoever asks for it
+# `gc` and `forget` apply the budget
 
 
 @pytest.fixture
 def grown(worktree: Path) -> Iterator[Shadow]:
-    """A shadow of ten messages that were recorded under a larger budget, the first of them pinned."""
+    """A shadow with ten messages that were recorded under a larger budget; the first one is pinned."""
     with Shadow(worktree, settings={"min_free": 0}) as roomy:
         record(roomy, *(f"m{number}" for number in range(10)))
         roomy.pin("m0")

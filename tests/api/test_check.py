@@ -1,4 +1,4 @@
-"""Whether a store holds what was put there: what `check` finds, and what `check --repair` makes good."""
+"""`check` finds whether a store still holds what was recorded, and `check --repair` repairs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ["m1", "m2", "m3"]
 
 @pytest.fixture
 def recorded(worktree: Path) -> Iterator[Shadow]:
-    """Three messages, each with a file of its own. What is left of the store is nobody's business."""
+    """Three messages, each with its own file. The state of the store after the test is not checked."""
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         _record(shadow, worktree)
         yield shadow
@@ -43,23 +43,23 @@ def _record(shadow: Shadow, worktree: Path) -> None:
 
 
 def kinds(report: CheckReport) -> set[str]:
-    """Name the kinds of problems."""
+    """Return the kinds of problems."""
     return {problem.kind for problem in report.problems}
 
 
 def hurt(report: CheckReport) -> list[str]:
-    """Name the messages that are hurt."""
+    """Return the ids of the messages that are hurt."""
     return sorted(message.id for message in report.hurt)
 
 
 def packs_of(shadow: Shadow) -> list[Path]:
-    """List the packs, oldest first."""
+    """Return the packs, oldest first."""
     found = (shadow.store / "objects" / "pack").glob("pack-*.pack")
     return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
 def flip_in(path: Path, at: int) -> None:
-    """Flip one bit and leave size and times as they are."""
+    """Flip one bit, and restore size and times."""
     status = path.stat()
     content = bytearray(path.read_bytes())
     content[at] ^= 0x10
@@ -74,7 +74,7 @@ def everything_in(store: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def change_timeline(shadow: Shadow, statement: str) -> None:
-    """Change a row of the timeline behind everybody's back."""
+    """Change a row of the timeline directly."""
     shadow.close()
     with sqlite3.connect(shadow.store / "timeline.db") as connection:
         connection.execute(statement)
@@ -95,7 +95,7 @@ def test_a_sound_store_is_ok(recorded: Shadow, read_data: bool) -> None:
 
 
 def test_what_is_above_the_worktree_is_only_evidence(recorded: Shadow) -> None:
-    """Somebody may have put the worktree elsewhere and back."""
+    """Somebody may have moved the worktree away and back."""
     recorded.close()
     config = recorded.store / "config"
     core = config.read_text().partition("[shadowtree]")[0]
@@ -117,7 +117,7 @@ NOTES = {
 
 @pytest.mark.parametrize("what", [*NOTES, "lost", "followed"])
 def test_what_config_notes_of_the_worktree_is_written_anew(recorded: Shadow, what: str) -> None:
-    """Else nobody could ever tell that the worktree is gone for good."""
+    """Otherwise nothing could ever prove that the worktree was removed."""
     recorded.close()
     config = recorded.store / "config"
     whole = config.read_bytes()
@@ -149,7 +149,7 @@ def record_two_and_forget(shadow: Shadow, worktree: Path) -> Forgotten:
 
 
 def test_what_an_act_found_as_it_should_be_need_not_be_stored(worktree: Path) -> None:
-    """The file is left out by then, and no tree holds its content any more."""
+    """The file is left out by then, and no tree holds its content."""
     make_tree(worktree, {"hidden": {"f": "old"}})
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         with shadow.message("m1"):
@@ -212,7 +212,7 @@ def test_a_flipped_bit_in_a_pack_is_found_by_reading_it(recorded: Shadow) -> Non
 
 @pytest.mark.usefixtures("large_packs")
 def test_a_pack_that_ends_too_early_is_read_without_being_told_to(recorded: Shadow) -> None:
-    """Its ends tell that it is damaged; only its objects tell which messages that hurts."""
+    """Its two ends show that it is damaged, but only its objects show which messages that hurts."""
     pack = packs_of(recorded)[3]
     os.truncate(pack, pack.stat().st_size // 2)
 
@@ -338,7 +338,7 @@ def test_a_damaged_index_of_the_timeline_is_written_anew(recorded: Shadow) -> No
     change_timeline(recorded, "PRAGMA writable_schema = ON")
     with sqlite3.connect(recorded.store / "timeline.db") as connection:
         connection.execute("PRAGMA writable_schema = ON")
-        # An index that lacks rows: SQLite believes the words, and its check does not.
+        # An index that lacks rows: its entries look valid, so SQLite's check finds nothing.
         connection.execute(
             "UPDATE sqlite_schema SET sql = 'CREATE INDEX trees_by_id ON trees (facts)'"
             " WHERE name = 'trees_by_id'"
@@ -355,7 +355,7 @@ def test_a_damaged_index_of_the_timeline_is_written_anew(recorded: Shadow) -> No
 
 
 def hide(shadow: Shadow, kind: str) -> None:
-    """Let an index of the timeline lack events of a kind, as a flipped bit in it may."""
+    """Make an index of the timeline lack events of a kind, as a flipped bit may do."""
     shadow.close()
     with sqlite3.connect(shadow.store / "timeline.db") as connection:
         connection.execute("PRAGMA writable_schema = ON")
@@ -416,11 +416,11 @@ NOT_PRIVILEGED = [
     "--bounding-set=-dac_override,-dac_read_search",
     "--inh-caps=-dac_override,-dac_read_search",
 ]
-"""What takes from root that modes do not count."""
+"""Makes file modes apply even to root."""
 
 
 def run_closed_out(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command line in a process for which modes count, and that nobody else works for."""
+    """Run a command line in a process to which file modes apply, without the daemon."""
     before = NOT_PRIVILEGED if os.geteuid() == 0 else []
     return subprocess.run(
         [*before, *COMMAND, *words], env=surroundings(), capture_output=True, text=True, check=False
@@ -485,6 +485,7 @@ def test_a_directory_in_the_place_of_a_small_file_is_told(recorded: Shadow, name
 
 @pytest.mark.parametrize("name", ["HEAD", "another pack", "pack", "index", "derived"])
 def test_nobody_waits_at_a_pipe_in_the_place_of_a_file(recorded: Shadow, name: str) -> None:
+    """Opening a FIFO would wait forever."""
     recorded.close()
     pack = packs_of(recorded)[0]
     path = {
@@ -618,7 +619,7 @@ def test_packs_of_git_with_deltas_are_mended_too(recorded: Shadow, worktree: Pat
 
 @pytest.mark.usefixtures("large_packs")
 def test_what_is_whole_in_a_damaged_pack_is_kept(recorded: Shadow, worktree: Path) -> None:
-    """One blob is damaged, which is nowhere else; the old pack is in quarantine."""
+    """One blob is damaged and has no other copy; the old pack is in quarantine."""
     content = os.urandom(400)
     (worktree / "noise").write_bytes(content)
     recorded.track()
@@ -643,12 +644,12 @@ def test_what_is_whole_in_a_damaged_pack_is_kept(recorded: Shadow, worktree: Pat
 def test_a_repair_that_was_killed_between_an_index_and_its_pack_is_done_by_the_next(
     recorded: Shadow, worktree: Path
 ) -> None:
-    """The next one makes the same pack again, and the index that lay there alone is its own then."""
+    """The next repair writes the same pack again, so the lone index belongs to it."""
     content = os.urandom(400)
     (worktree / "noise").write_bytes(content)
     recorded.track()
     pack = packs_of(recorded)[-1]
-    # Recorded too: else a repair would record it, at another time each, in a pack of another name.
+    # Recorded here, because a repair would record it at another time each, in a pack of another name.
     (worktree / "noise").unlink()
     recorded.track()
     flip_in(pack, pack.read_bytes().index(content[100:200]))
@@ -672,7 +673,7 @@ def test_a_repair_that_was_killed_between_an_index_and_its_pack_is_done_by_the_n
 
 @pytest.mark.usefixtures("large_packs", "aged")
 def test_a_repair_heals_from_the_worktree(recorded: Shadow) -> None:
-    """Packs of the last messages are gone, and their files are still there."""
+    """The packs of the last messages are removed, but their files still exist."""
     for pack in packs_of(recorded)[-1:]:
         pack.unlink()
     assert "m3" in hurt(recorded.check())
@@ -688,7 +689,7 @@ def test_a_repair_heals_from_the_worktree(recorded: Shadow) -> None:
 def test_damage_that_a_command_noticed_is_healed_by_the_next_snapshot(
     recorded: Shadow, worktree: Path
 ) -> None:
-    """The cache says that all is stored, and the stamps of the pack are what they were."""
+    """The cache says that everything is stored, and the pack has its old stamp."""
     content = os.urandom(400)
     (worktree / "noise").write_bytes(content)
     with recorded.message("m4"):
@@ -710,7 +711,7 @@ def test_damage_that_a_command_noticed_is_healed_by_the_next_snapshot(
 
 
 def lose_object(shadow: Shadow, id: str) -> None:
-    """Make everything loose, and remove a single object."""
+    """Unpack the store into loose objects, and remove one of them."""
     shadow.close()
     aside = shadow.store.parent / "aside"
     aside.mkdir()
@@ -775,7 +776,7 @@ def test_asyncio_checks_too(recorded: Shadow) -> None:
     assert repaired.dry_run
 
 
-# Command line
+# The command line
 
 
 def test_the_command_says_that_all_is_well(terminal: Terminal) -> None:

@@ -1,4 +1,4 @@
-"""Conflicts: what somebody else changed is never overwritten unasked, and never for good."""
+"""Conflicts: somebody else's changes are overwritten only on request, and can always be restored."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.support.stores import SETTINGS
 from tests.support.trees import Tree, assert_tree, executable, file, link, make_tree, read_tree
 
 Answer = Literal["keep", "overwrite"]
-"""What a user can say to a conflict."""
+"""How a user can resolve a conflict."""
 Resolution = Literal["abort", "merge"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A message, what somebody else did to its paths, and the path that is in conflict.
+    """A message, what somebody else did to its paths, and the path in conflict.
 
     `calm` is another file that the message changed: it shows whether the rest was done.
     """
@@ -33,7 +33,7 @@ class Case:
     before: Tree
     message: Tree
     then: Tree
-    """The worktree after somebody else was there, without `calm`."""
+    """The worktree after somebody else's change, without `calm`."""
     path: str
     """The path in conflict."""
 
@@ -54,7 +54,7 @@ CASES = {
 
 
 def play(shadow: Shadow, worktree: Path, case: Case) -> None:
-    """Record the message of a case, then do what somebody else did."""
+    """Record the message of a case, then make somebody else's change."""
     make_tree(worktree, {**case.before, "calm": "0"})
     with shadow.message("m1"):
         replace_tree(worktree, {**case.message, "calm": "1"})
@@ -153,7 +153,7 @@ def test_an_answer_that_is_none_is_refused(shadow: Shadow, worktree: Path, on_co
     assert_tree(worktree, {"a": "1"})
 
 
-# What is no conflict
+# Not a conflict
 
 CALM: dict[str, tuple[Tree, Tree, Tree]] = {
     "put back by hand": ({"x": "0"}, {"x": "1"}, {"x": "0"}),
@@ -221,7 +221,7 @@ def test_edits_of_other_files_are_no_conflict(shadow: Shadow, worktree: Path) ->
 
 @pytest.fixture
 def edited_between(shadow: Shadow, worktree: Path) -> Shadow:
-    """Two messages that changed a file, and an edit of the user's between them."""
+    """Two messages that changed a file, and the user's edit between them."""
     make_tree(worktree, {"x": "0", "calm": "0"})
     with shadow.message("m1"):
         make_tree(worktree, {"x": "1", "calm": "1"})
@@ -309,7 +309,7 @@ def other(worktree: Path) -> Iterator[Shadow]:
 
 @pytest.fixture
 def crossed(shadow: Shadow, other: Shadow, worktree: Path) -> Shadow:
-    """A message of ours, and a later one of another session on one of the same paths."""
+    """A message of this session, and a later one of another session on one of the same paths."""
     make_tree(worktree, {"x": "0", "calm": "0"})
     with shadow.message("mine"):
         make_tree(worktree, {"x": "1", "calm": "1"})
@@ -423,7 +423,7 @@ def test_a_later_message_of_another_session_on_other_paths_is_no_conflict(
 def test_a_later_message_of_another_session_is_a_conflict_though_it_came_back_to_our_bytes(
     shadow: Shadow, other: Shadow, worktree: Path
 ) -> None:
-    """The other session counts on what is there now, whoever wrote it first."""
+    """The other session relies on what is there now, whoever wrote it first."""
     make_tree(worktree, {"x": "0"})
     with shadow.message("mine"):
         make_tree(worktree, {"x": "1"})
@@ -440,7 +440,7 @@ def test_a_later_message_of_another_session_is_a_conflict_though_it_came_back_to
 def test_a_revert_by_another_session_is_a_conflict_for_what_it_took_away(
     shadow: Shadow, other: Shadow, worktree: Path
 ) -> None:
-    """Our file was made on top of theirs; they took theirs back with force."""
+    """Our file builds on theirs; then they reverted theirs with overwrite."""
     make_tree(worktree, {"x": "0"})
     with other.message("theirs"):
         make_tree(worktree, {"x": "1"})
@@ -457,7 +457,7 @@ def test_a_revert_by_another_session_is_a_conflict_for_what_it_took_away(
 def test_what_two_open_messages_of_two_sessions_saw_change_is_a_conflict(
     shadow: Shadow, other: Shadow, worktree: Path
 ) -> None:
-    """Both windows hold the change, so nobody can say whose it is."""
+    """The change is among those of both messages, so nothing shows whose it is."""
     make_tree(worktree, {"x": "0"})
     shadow.begin("mine")
     other.begin("theirs")
@@ -473,7 +473,7 @@ def test_what_two_open_messages_of_two_sessions_saw_change_is_a_conflict(
 def test_a_message_of_another_session_between_two_snapshots_is_a_conflict(
     shadow: Shadow, other: Shadow, worktree: Path
 ) -> None:
-    """An agent that only calls after its work has the others' work in its window."""
+    """An agent that only calls `snapshot` records the changes of others too."""
     make_tree(worktree, {"y": "0"})
     shadow.snapshot("m1")
     with other.message("theirs"):
@@ -507,11 +507,11 @@ def test_two_sessions_undo_and_redo_on_one_path_in_the_order_in_which_they_wrote
         shadow.undo()
 
 
-# Something foreign in the way
+# Other files in the way
 
 
 def assert_nothing_is_lost(shadow: Shadow, worktree: Path, act: Callable[[], object]) -> None:
-    """Either the act stops before it touches anything, or unrevert brings all back."""
+    """Assert that the act stops before it touches anything, or that unrevert restores everything."""
     before, exact = read_tree(worktree), manifest(worktree)
     try:
         act()
@@ -590,7 +590,7 @@ def test_keep_leaves_a_foreign_file_in_a_directory_that_should_become_a_file(
 def test_something_uncovered_in_a_directory_that_must_go_is_never_removed(
     shadow: Shadow, worktree: Path, target: str, mine: str
 ) -> None:
-    """P0: what is not in the store is the only copy, so that overwrite is no answer either."""
+    """P0: content that is not in the store is the only copy, so not even overwrite may remove it."""
     rest: Tree = {".gitignore": "*.log\n"}
     make_tree(worktree, {**rest, "x": "0" if target == "file" else link("0"), "calm": "0"})
     with shadow.message("m1"):
@@ -612,7 +612,7 @@ def test_something_uncovered_in_a_directory_that_must_go_is_never_removed(
 def test_an_ignored_file_where_a_file_must_come_back_is_a_conflict_and_never_lost(
     shadow: Shadow, worktree: Path
 ) -> None:
-    """The user began to ignore what the message had deleted, and wrote it anew."""
+    """The user began to ignore the path that the message had deleted, and created it again."""
     make_tree(worktree, {"x": "0", "calm": "0"})
     with shadow.message("m1"):
         replace_tree(worktree, {"calm": "1"})
@@ -633,7 +633,7 @@ def test_an_ignored_file_where_a_file_must_come_back_is_a_conflict_and_never_los
 def test_what_an_overwrite_replaced_where_no_rule_covers_it_is_kept_in_the_store(
     shadow: Shadow, worktree: Path, act: str
 ) -> None:
-    """No tree holds it, so that `gc` has to be told by the act itself."""
+    """No tree holds it, so the act itself must make `gc` keep it."""
     make_tree(worktree, {"x": "0"})
     with shadow.message("m1"):
         (worktree / "x").unlink()
@@ -654,7 +654,7 @@ def test_what_an_overwrite_replaced_where_no_rule_covers_it_is_kept_in_the_store
 def test_a_file_that_the_user_ignores_now_is_a_conflict_and_never_lost(
     shadow: Shadow, worktree: Path
 ) -> None:
-    """The message made it; since then no snapshot covers it."""
+    """The message created it; since then no snapshot covers it."""
     with shadow.message("m1"):
         make_tree(worktree, {"x": "1", "calm": "1"})
     make_tree(worktree, {".gitignore": "x\n", "x": "user, only copy"})
@@ -705,7 +705,7 @@ def test_a_directory_that_the_user_replaced_by_a_link_is_a_conflict_and_nobody_w
     before, outside_before = manifest(worktree), manifest(outside)
 
     if kind == "added":
-        # What the message made is gone with the directory; that there is a link now may be a conflict.
+        # The message's file was removed with the directory; the new link may be a conflict.
         assert_nothing_is_lost(shadow, worktree, lambda: shadow.revert("m1"))
     else:
         with pytest.raises(Conflict) as error:
@@ -817,7 +817,7 @@ def test_a_file_that_the_user_ignores_now_and_left_as_it_was_is_no_conflict(
 def test_a_file_of_nobodys_where_a_directory_must_come_back_is_a_conflict(
     shadow: Shadow, worktree: Path
 ) -> None:
-    """Only half of the change from a directory to a file is the agent's."""
+    """Only half of the change from a directory to a file belongs to the agent."""
     make_tree(worktree, {"x": {"a": "0", "b": "0"}})
     shadow.begin("m1")
     replace_tree(worktree, {"x": "file"})
@@ -840,7 +840,7 @@ def test_advice_never_names_an_answer_that_does_not_help(shadow: Shadow, worktre
     assert "overwrite" not in error.value.conflicts[0].advice
 
 
-# Unrevert, undo and redo meet conflicts too
+# Conflicts of unrevert, undo and redo
 
 
 def test_an_edit_after_a_revert_is_a_conflict_for_unrevert(shadow: Shadow, worktree: Path) -> None:
@@ -970,7 +970,7 @@ def test_an_edit_that_unrevert_brought_back_is_in_the_way_again(shadow: Shadow, 
     assert_tree(worktree, {"a": "the user's"})
 
 
-# An edit that was taken back by hand
+# An edit that the user undid by hand
 
 
 LINES = [f"line {number}" for number in range(12)]
@@ -982,7 +982,7 @@ def write_lines(worktree: Path, lines: list[str]) -> None:
 
 @pytest.fixture
 def brought_back(shadow: Shadow, worktree: Path) -> list[str]:
-    """A line that the user deleted between two messages and added again after them; the text as it is now."""
+    """The user deleted a line between two messages, and added it again after them; return the text."""
     lines = list(LINES)
     write_lines(worktree, lines)
     with shadow.message("m1"):
@@ -1043,7 +1043,7 @@ def test_a_switch_does_not_forget_a_line_that_the_user_added_again(
 def test_going_further_back_loses_nothing_of_an_edit_that_was_taken_back(
     shadow: Shadow, worktree: Path, brought_back: list[str]
 ) -> None:
-    """So that there is no conflict."""
+    """So it is no conflict."""
     assert "line 5" in brought_back
     shadow.undo(2, on_conflict="merge")
     shadow.redo(on_conflict="merge")
@@ -1060,12 +1060,12 @@ def test_whoever_overwrote_the_line_gets_the_messages_as_they_were(shadow: Shado
     assert "line 5" not in (worktree / "t").read_text().splitlines()
 
 
-# What another session undid since
+# Changes that another session undid since
 
 
 @pytest.fixture
 def theirs_undone(shadow: Shadow, worktree: Path) -> Callable[[Callable[[], object]], None]:
-    """Two messages of ours, and one of theirs between them; an act took it away, and then they undid it."""
+    """One of their messages between two of ours; an act removed its change, and then they undid it."""
 
     def play(act: Callable[[], object]) -> None:
         lines = list(LINES)
@@ -1096,7 +1096,7 @@ BRINGS_BACK: dict[str, tuple[Callable[[Shadow], None], Callable[[Shadow, Resolut
     "undo, redo": (undo_both, lambda shadow, how: shadow.redo(2, on_conflict=how), True),
     "undo, unrevert": (undo_both, lambda shadow, how: shadow.unrevert(on_conflict=how), False),
 }
-"""What takes it away, what would bring it back, and whether the rest can be merged."""
+"""The act that removes it, the act that would restore it, and whether the rest can be merged."""
 
 
 @pytest.mark.parametrize(("take_away", "act", "can_merge"), BRINGS_BACK.values(), ids=BRINGS_BACK)

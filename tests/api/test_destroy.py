@@ -1,4 +1,4 @@
-"""`destroy`: a store goes whole, after somebody typed its folder's name, and never with what is not ours."""
+"""`destroy`: removes a store completely after the folder's name was typed, and never foreign files."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_destroy_takes_a_damaged_store(terminal: Terminal, project: Path, file: 
 
 @pytest.fixture
 def replaced(terminal: Terminal, project: Path) -> Path:
-    """The store of a project that was moved; another one is where it was."""
+    """The store of a project that was moved; another project is at its old path."""
     terminal.run("snapshot", "m1")
     project.rename(project.parent / "moved")
     make_tree(project, {"other": "1"})
@@ -172,7 +172,7 @@ def replaced(terminal: Terminal, project: Path) -> Path:
 def test_the_store_of_a_project_that_was_here_before_can_be_destroyed(
     terminal: Terminal, project: Path, replaced: Path, words: list[str], exit_code: int
 ) -> None:
-    """B11: as long as nothing is recorded for the new one."""
+    """B11: while nothing is recorded for the new project."""
     terminal.run_json("destroy", *words, exit_code=exit_code)
 
     assert replaced.exists() == (words != ["--yes"])

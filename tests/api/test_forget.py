@@ -1,4 +1,4 @@
-"""Forgetting, through the front door: what goes, what stays as it was, and what is said of the rest."""
+"""Forgetting, through `Shadow`: what is forgotten, what stays unchanged, and what is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MINUTE_MS = 60_000
 
 
 def record(shadow: Shadow, *ids: str, role: str | None = None) -> None:
-    """Record messages, each of which writes a file of its own name and one that all have."""
+    """Record messages, each of which writes a file of its own name and one that all share."""
     for id in ids:
         with shadow.message(id, text=f"work on {id}", role=role):
             make_tree(shadow.worktree, {f"{id}.txt": id, "common.txt": f"{id} was here\n"})
@@ -30,7 +30,7 @@ def ids(shadow: Shadow) -> list[str]:
 
 
 def forget(shadow: Shadow, keep_last: int) -> list[str]:
-    """Forget, which removes from the store what nothing needs any more."""
+    """Forget messages, and free what only they needed."""
     found = shadow.forget(keep_last=keep_last)
     return [id for _, id in found.messages]
 
@@ -40,7 +40,7 @@ def text_in(shadow: Shadow) -> bytes:
         return b"".join(row[0] for row in connection.execute("SELECT text FROM messages"))
 
 
-# What goes
+# What is forgotten
 
 
 def test_what_is_kept_is_asked_for_by_number(shadow: Shadow) -> None:
@@ -162,7 +162,7 @@ def test_trees_of_a_bare_track_go_by_the_same_rule(shadow: Shadow, worktree: Pat
     assert [changed.path for changed in shadow.patch(trees[4]).files] == ["a"]
 
 
-# What is said of what is gone
+# Reports about forgotten messages
 
 ASK: dict[str, Callable[[Shadow], object]] = {
     "show": lambda shadow: shadow.show("m1"),
@@ -231,7 +231,7 @@ def test_the_id_of_a_forgotten_message_stays_used(shadow: Shadow) -> None:
             begin("m1")
 
 
-# What stays exactly as it was
+# What stays exactly the same
 
 
 def test_what_is_left_is_reverted_exactly(shadow: Shadow, worktree: Path) -> None:
@@ -319,7 +319,7 @@ def test_what_is_undone_and_forgotten_is_not_said_to_be_brought_back(shadow: Sha
 
 
 def test_an_outcome_names_what_is_undone_as_the_status_does(shadow: Shadow) -> None:
-    """m2 and m3 are forgotten, between the head and what is newer."""
+    """m2 and m3 are forgotten; they are between the head and newer messages."""
     record(shadow, "m0", "m1", "m2", "m3", "m4", "m5")
     shadow.undo(4)
     forget(shadow, 2)
@@ -483,6 +483,7 @@ def test_blame_says_that_a_message_was_forgotten(pinned: Shadow) -> None:
 
 
 def test_blame_does_not_blame_nobody_for_what_is_forgotten(shadow: Shadow) -> None:
+    """A forgotten change is left out, and not listed as a change outside messages."""
     record(shadow, "m1", "m2", "m3")
     forget(shadow, 1)
 
@@ -491,7 +492,7 @@ def test_blame_does_not_blame_nobody_for_what_is_forgotten(shadow: Shadow) -> No
 
 
 def test_what_was_freed_is_stored_again_when_it_comes_back(shadow: Shadow, worktree: Path) -> None:
-    """The process that freed it had seen it whole, and must not believe that any more."""
+    """The process that freed it had proved that it was stored, and must not rely on that any more."""
     content = Random(1).randbytes(200_000).hex()
     for name, written in (("m1", content), ("m2", "other"), ("m3", "last")):
         with shadow.message(name):

@@ -1,4 +1,4 @@
-"""What stays lost is forgotten if that is wanted, whatever needs it, so that a store can go on."""
+"""`--forget-lost`: messages that need lost content are forgotten, so that the store works again."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from shadowtree.base.limits import Limits
 from tests.support.referee import git
 
 pytestmark = pytest.mark.usefixtures("large_packs")
-"""No pack is kept in the timeline: what is damaged stays so."""
+"""No pack is kept in the timeline, so damage in a pack stays."""
 
 FIRST = os.urandom(400)
-"""What the file holds that every message changes, as `wrap` took it: random, so that it stands in a pack."""
+"""The content, as `wrap` recorded it, of the file that every message changes: random, to be in a pack."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def recorded(worktree: Path) -> Iterator[Shadow]:
 
 
 def lose(shadow: Shadow, content: bytes) -> None:
-    """Damage the one pack that holds a content."""
+    """Damage the only pack that holds a content."""
     for path in (shadow.store / "objects" / "pack").glob("*.pack"):
         stored = path.read_bytes()
         at = stored.find(content[100:200])
@@ -47,7 +47,7 @@ def ids(shadow: Shadow) -> list[str]:
 
 
 def assert_goes_on(shadow: Shadow) -> None:
-    """Whatever looks after the store works again."""
+    """Assert that maintenance of the store works again."""
     assert shadow.check(read_data=True).ok
     shadow.gc()
     shadow.forget(keep_last=1)
@@ -123,7 +123,7 @@ def test_nothing_is_forgotten_as_long_as_a_pinned_message_needs_what_is_lost(rec
 
 
 def test_what_was_forgotten_is_told_if_it_could_not_be_freed(recorded: Shadow, worktree: Path) -> None:
-    """An I/O error cannot be foreseen."""
+    """Nothing can predict an I/O error."""
 
     def fail(seconds: float) -> None:
         raise StoreFailed("disk", "input/output error")

@@ -1,4 +1,4 @@
-"""Nothing is forgotten to win room unless the room can be won: that is proved before anything goes."""
+"""Nothing is forgotten to free space unless it is proved first that the space can be freed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ KIB = 1024
 SETTINGS = {"min_free": 0, "keep_turns": 3, "store_budget": 1000 * KIB}
 
 pytestmark = pytest.mark.usefixtures("large_packs")
-"""No pack is kept in the timeline: what is damaged stays so."""
+"""No pack is kept in the timeline, so damage in a pack stays."""
 
 
 def record(shadow: Shadow, *ids: str) -> list[list[str]]:
-    """Record messages that no packing makes smaller; give the warnings of each."""
+    """Record messages that cannot be compressed; return the warnings of each."""
     told = []
     for id in ids:
         shadow.begin(id)
@@ -35,7 +35,7 @@ def ids(shadow: Shadow) -> list[str]:
 
 
 def flip_packs(shadow: Shadow) -> None:
-    """Damage each pack in the middle, which is in the content of a file."""
+    """Damage each pack in the middle, where the content of a file is."""
     for path in (shadow.store / "objects" / "pack").glob("*.pack"):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
@@ -55,7 +55,7 @@ def remove_newest(shadow: Shadow) -> None:
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave room on the disk for one message, but not to write several anew."""
+    """Leave room on the disk for one message, but not for rewriting several."""
     figures = SimpleNamespace(f_bavail=110, f_frsize=KIB, f_fsid=1)
     monkeypatch.setattr("os.statvfs", lambda path: figures)
 
@@ -118,7 +118,7 @@ def test_a_budget_takes_no_message_where_no_room_would_be_won(worktree: Path) ->
 
 
 def test_what_a_budget_took_is_told_and_freed_later_if_the_sweep_fails(worktree: Path) -> None:
-    """An I/O error cannot be foreseen. What is forgotten by then is freed before more is forgotten."""
+    """Nothing can predict an I/O error. What was already forgotten is freed before more is forgotten."""
     recorded: list[str] = []
 
     def fail_once_forgotten(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What lost people's work in other agents' undo, replayed: I1 to I19 of the research on reliability."""
+"""Incidents in which other agents' undo lost work, replayed: I1 to I19 of the research on reliability."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.trees import Tree, assert_tree, file, link, make_tree, read_t
 
 
 def commit(top: Path, tree: Tree | None = None) -> Path:
-    """Make a directory a repository if it is none, and commit what is in it."""
+    """Make a directory a repository if it is not one, and commit everything in it."""
     make_tree(top, tree or {})
     if not (top / ".git").exists():
         init(top)
@@ -36,7 +36,7 @@ def commit(top: Path, tree: Tree | None = None) -> Path:
 
 @pytest.fixture
 def unchecked(worktree: Path) -> Iterator[Shadow]:
-    """A shadow whose store somebody else will write to, so that it is not checked at the end."""
+    """A shadow whose store somebody else will write to, so it is not checked at the end."""
     with Shadow(worktree, settings=SETTINGS) as shadow:
         yield shadow
 
@@ -48,7 +48,7 @@ def unchecked(worktree: Path) -> Iterator[Shadow]:
 def test_i01_an_undo_with_wiped_objects_is_an_error_and_deletes_nothing(
     unchecked: Shadow, worktree: Path
 ) -> None:
-    """OpenCode 3148: a tree that cannot be read was one in which the file did not exist."""
+    """OpenCode 3148: a tree that could not be read counted as one without the file."""
     make_tree(worktree, {"edited": "work of weeks", "same": "1"})
     with unchecked.message("m1"):
         make_tree(worktree, {"edited": "work of weeks, edited"})
@@ -135,7 +135,7 @@ def test_i03_a_file_that_the_user_wrote_to_since_is_a_conflict(shadow: Shadow, w
 
 
 def test_i03_what_was_taken_for_the_agents_comes_back(shadow: Shadow, worktree: Path) -> None:
-    """Without names nobody can tell the two apart; but nothing is gone."""
+    """Without named paths nothing distinguishes the two, but nothing is lost."""
     with shadow.message("m1"):
         make_tree(worktree, {"agent": "1", "user": "only copy"})
 
@@ -145,7 +145,7 @@ def test_i03_what_was_taken_for_the_agents_comes_back(shadow: Shadow, worktree: 
     assert_tree(worktree, {"agent": "1", "user": "only copy"})
 
 
-# I4: other directories of a monorepo set back to what they were weeks ago
+# I4: other directories of a monorepo reset to their state of weeks ago
 
 
 def test_i04_other_directories_of_the_repository_are_never_set_back(worktree: Path) -> None:
@@ -167,7 +167,7 @@ def test_i04_other_directories_of_the_repository_are_never_set_back(worktree: Pa
 
 
 def test_i04_files_that_no_message_changed_are_never_set_back(shadow: Shadow, worktree: Path) -> None:
-    """~1300 lines in ~35 files: the user's edits between the first snapshot and the undo."""
+    """About 1,300 lines in 35 files: the user's edits between the first snapshot and the undo."""
     make_tree(worktree, {f"f{number}": "old" for number in range(35)})
     shadow.snapshot("m0")
     make_tree(worktree, {f"f{number}": "weeks of work" for number in range(35)})
@@ -181,7 +181,7 @@ def test_i04_files_that_no_message_changed_are_never_set_back(shadow: Shadow, wo
     assert_tree(worktree, {f"f{number}": "weeks of work" for number in range(35)})
 
 
-# I5: nine days without snapshots, and nobody was told
+# I5: nine days without snapshots, and no warning
 
 
 def test_i05_stale_lock_files_disable_nothing(shadow: Shadow, worktree: Path) -> None:
@@ -199,7 +199,7 @@ def test_i05_stale_lock_files_disable_nothing(shadow: Shadow, worktree: Path) ->
 
 
 def test_i05_eight_processes_recording_at_once_lose_no_message(shadow: Shadow, worktree: Path) -> None:
-    """56 of 64 failed there."""
+    """There, 56 of 64 failed."""
     make_tree(worktree, {f"d{n}": {f"f{m}": f"{n} {m}" for m in range(10)} for n in range(10)})
     shadow.track()
     program = (
@@ -256,7 +256,7 @@ def test_i06_the_store_borrows_nothing_and_survives_the_users_gc(shadow: Shadow,
 
 @pytest.mark.usefixtures("no_tidying")
 def test_i06_temporaries_of_a_dead_process_are_removed_by_the_next(shadow: Shadow, worktree: Path) -> None:
-    """Killed at every write of a recording, whatever it leaves does not pile up."""
+    """It is killed at every write of a recording; nothing piles up."""
     numbers = count()
     shadow.track()
 
@@ -279,7 +279,7 @@ def test_i06_temporaries_of_a_dead_process_are_removed_by_the_next(shadow: Shado
 
 @pytest.fixture
 def replaced(shadow: Shadow, worktree: Path) -> Shadow:
-    """A message that made a file, in the place of which the user put a directory."""
+    """A message that created a file; then the user put a directory in its place."""
     with shadow.message("m1"):
         make_tree(worktree, {"out": "file of the agent"})
     (worktree / "out").unlink()
@@ -302,7 +302,7 @@ def test_i07_a_directory_put_where_the_agent_had_a_file_is_never_removed(
 
 
 def test_i07_what_overwrite_did_not_take_away_is_said(replaced: Shadow, worktree: Path) -> None:
-    """The directory holds what no snapshot covers: it stays, and the outcome is not that all was done."""
+    """The directory contains a file that no snapshot covers: it stays, and the outcome reports it."""
     before = read_tree(worktree)
     try:
         outcome = replaced.undo(on_conflict="overwrite")
@@ -371,7 +371,7 @@ def test_i09_untracked_files_of_the_user_are_not_cleaned_away(shadow: Shadow, wo
 def test_i10_an_undo_over_an_inferred_end_that_would_delete_many_files_asks_first(
     shadow: Shadow, worktree: Path
 ) -> None:
-    """Cline 1213, Roo 6209; F62. Nobody said that all of these files are the message's."""
+    """Cline 1213, Roo 6209; F62. Nothing shows that all of these files belong to the message."""
     make_tree(worktree, {"readme": "1"})
     shadow.begin("m1")
     make_tree(worktree, {f"f{number}": "1" for number in range(50)})
@@ -400,14 +400,14 @@ def test_i10_a_restore_to_an_empty_base_can_be_taken_back(shadow: Shadow, worktr
     assert_tree(worktree, tree)
 
 
-# I11: the ignore file is reverted first, then what it had hidden is removed
+# I11: the ignore file is reverted first, then the files that it hid are removed
 
 
 @pytest.mark.parametrize("act", ["undo", "restore"])
 def test_i11_files_hidden_by_a_rule_that_the_message_wrote_are_not_removed(
     shadow: Shadow, worktree: Path, act: str
 ) -> None:
-    """Cline 14367; F48: the agent adds a rule and makes a file that it hides."""
+    """Cline 14367; F48: the agent adds a rule, and creates a file that it hides."""
     make_tree(worktree, {".gitignore": "", "a": "0"})
     with shadow.message("m1"):
         make_tree(worktree, {".gitignore": "secret\nout/\n", "secret": "s", "out": {"x": "1"}, "a": "1"})
@@ -523,7 +523,7 @@ def test_i15_no_object_is_ever_put_into_the_users_repository(shadow: Shadow, wor
     assert manifest(objects) == before
 
 
-# I16: files that were only looked at come back empty
+# I16: files that were only viewed come back empty
 
 
 def test_i16_files_that_the_agent_only_visited_are_not_touched(shadow: Shadow, worktree: Path) -> None:
@@ -555,11 +555,11 @@ def test_i16_a_file_that_was_emptied_by_the_message_has_its_content_again(
     assert_tree(worktree, {"a": "content", "b": ""})
 
 
-# I17: what the shell deleted
+# I17: files that a shell command deleted
 
 
 def test_i17_what_a_shell_command_deleted_or_moved_comes_back(shadow: Shadow, worktree: Path) -> None:
-    """Claude Code 34368, 14002: only what the edit tool did was tracked."""
+    """Claude Code 34368, 14002: only changes by the edit tool were tracked."""
     tree: Tree = {
         "src": {"a.py": "1", "deep": {"b.py": file("2", 0o600)}, "empty": {}},
         "ln": link("src"),
@@ -587,7 +587,7 @@ def test_i17_what_cannot_come_back_is_said_before(worktree: Path) -> None:
     assert not plan.outcome.complete
 
 
-# I18: "reverted", and nothing was
+# I18: it said "reverted" and did nothing
 
 
 @pytest.mark.parametrize("kind", ["no repository", "fresh repository", "repository"])
@@ -638,7 +638,7 @@ def test_i18_what_the_outcome_claims_is_on_the_disk(shadow: Shadow, worktree: Pa
 
 
 def test_i19_a_tool_that_is_done_at_once_is_in_the_patch(shadow: Shadow, worktree: Path) -> None:
-    """F68: same size, same tick of the clock, the moment begin has returned."""
+    """F68: same size, same tick of the clock, right after begin returned."""
     make_tree(worktree, {"a": "0"})
     for number in range(30):
         before = (worktree / "a").read_text()
@@ -661,7 +661,7 @@ def test_i19_an_undo_right_after_the_tool_right_after_the_undo_is_exact(
 
 
 def test_i19_a_message_of_two_processes_is_whole(shadow: Shadow, worktree: Path) -> None:
-    """A hook before the tool and a hook after it: no process lives through both."""
+    """One hook runs before the tool and one after it, in separate processes."""
     make_tree(worktree, {"a": "0"})
 
     def hook(call: str) -> None:

@@ -1,4 +1,4 @@
-"""What is recorded, looked at: files as of a message, lines with their authors, messages by time and path."""
+"""Reading what was recorded: files as of a message, the author of each line, messages by time and path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs on macOS, forced on Linux: folded names, no leases, no syncfs, F_FULLFSYNC."""
+"""Differences on macOS, simulated on Linux: folded names, no leases, no syncfs, F_FULLFSYNC."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_name_that_changed_only_its_case_comes_back(
 
 
 def test_a_kill_while_a_name_changes_its_case_loses_nothing(worktree: Path, tmp_path: Path) -> None:
-    """Recovery must not take the file under its new name for the one under its old name, or it is removed."""
+    """Recovery must not take the file under its new name for the one under its old name, and remove it."""
     before: Tree = {"Readme": "one\n", "Dir": {"a": "1"}}
     after: Tree = {"README": "one\n", "dir": {"a": "1"}}
     settings = {"min_free": 0}
@@ -124,7 +124,7 @@ def test_an_open_file_is_replaced_where_nobody_tells_who_writes(worktree: Path, 
 
 
 class Syncs:
-    """Notes how files are synced; `code` is what F_FULLFSYNC answers."""
+    """Records how files are synced; `code` is the result of F_FULLFSYNC."""
 
     def __init__(self, patch: pytest.MonkeyPatch, code: int = 0) -> None:
         self.full = self.plain = 0
@@ -191,7 +191,7 @@ def test_a_full_sync_that_fails_is_an_error(
 def test_the_timeline_is_synced_so_too(
     worktree: Path, shadow: Shadow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite calls the system itself, so it has to be asked."""
+    """SQLite makes system calls itself, so it must be configured."""
     monkeypatch.setattr("shadowtree.timeline.database.IS_MAC", True)
     shadow.snapshot("m")
     database = Database(str(shadow.store / "timeline.db"))
@@ -202,7 +202,7 @@ def test_the_timeline_is_synced_so_too(
 
 
 def _replace(worktree: Path, tree: Tree) -> None:
-    """Remove all, and write another tree."""
+    """Remove everything, and write another tree."""
     for path in list(worktree.iterdir()):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     make_tree(worktree, tree)

@@ -1,7 +1,7 @@
-"""What OpenCode's tests pin of revert, restore and turns, and where its undo goes wrong.
+"""Behaviours of revert, restore and turns that OpenCode's tests require, and cases where its undo is wrong.
 
-`2a` to `2d` are the numbered behaviours, `E` the experiments in the research on OpenCode. Where the contract
-is stricter the test says so. Capture alone is in `test_opencode_cases.py`.
+`2a` to `2d` are the numbered behaviours, `E` the experiments in the research on OpenCode. A test says so if
+ours is stricter. Tests of recording alone are in `test_opencode_cases.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BASE: Tree = {"a.txt": "A\n", "b.txt": "B\n"}
 
 
 def make_repository(top: Path, tree: Tree, *, commit: bool = True) -> Path:
-    """Make a git repository, with everything in it committed."""
+    """Make a git repository, and commit everything in it."""
     init(make_tree(top, tree))
     if commit:
         git("add", "--all", "--force", cwd=top)
@@ -100,7 +100,7 @@ def test_a_message_without_changes_is_reverted_without_an_error(shadow: Shadow, 
 
 @pytest.mark.parametrize("name", ["dummy", "invalid-hash-12345", "0" * 40])
 def test_an_unknown_message_is_an_error(shadow: Shadow, repository: Path, name: str) -> None:
-    """2a.12, 2a.13, 2d.75: OpenCode answers with an empty patch, or with the session as it is."""
+    """2a.12, 2a.13, 2d.75: OpenCode returns an empty patch, or the unchanged session."""
     with shadow.message("m1"):
         make_tree(repository, {"a.txt": "changed"})
     before = manifest(repository)
@@ -116,7 +116,7 @@ def test_an_unknown_message_is_an_error(shadow: Shadow, repository: Path, name: 
 def test_a_path_that_is_neither_on_the_disk_nor_in_the_tree_is_no_error(
     shadow: Shadow, repository: Path
 ) -> None:
-    """2a.14: the message made it, somebody removed it."""
+    """2a.14: the message created it, and somebody removed it."""
     with shadow.message("m1"):
         make_tree(repository, {"new": "1"})
     (repository / "new").unlink()
@@ -134,7 +134,7 @@ NAMES_OUTSIDE_ASCII = ["\u4e2d\u6587.txt", "\u0444\u0430\u0439\u043b.txt", "\u00
 def test_modified_files_with_names_outside_ascii_come_back(
     shadow: Shadow, repository: Path, count: int
 ) -> None:
-    """2a.16, E1: OpenCode deletes them when there are two; its test of that is skipped."""
+    """2a.16, E1: OpenCode deletes them if there are two; its test of that is skipped."""
     names = NAMES_OUTSIDE_ASCII[:count]
     make_tree(repository, dict.fromkeys(names, "old"))
     with shadow.message("m1"):
@@ -213,7 +213,7 @@ def test_a_session_in_a_folder_of_a_repository_touches_that_folder_alone(tmp_pat
 def test_a_file_that_was_modified_and_made_ignored_is_left_alone_and_listed(
     shadow: Shadow, repository: Path
 ) -> None:
-    """2a.28, 2a.29, E11b: it is untracked, so after the message nobody knows it any more."""
+    """2a.28, 2a.29, E11b: it is untracked, so its state after the message is unknown."""
     make_tree(repository, {"secret.env": "0"})
     with shadow.message("m1"):
         make_tree(repository, {".gitignore": "*.env\n", "secret.env": "1", "b.txt": "changed"})
@@ -226,7 +226,7 @@ def test_a_file_that_was_modified_and_made_ignored_is_left_alone_and_listed(
 
 
 def test_a_tracked_file_that_was_modified_and_made_ignored_comes_back(shadow: Shadow, worktree: Path) -> None:
-    """E11b, stricter: OpenCode takes the rule back and leaves the edit."""
+    """E11b, stricter: OpenCode reverts the rule and leaves the edit."""
     make_repository(worktree, BASE)
     with shadow.message("m1"):
         make_tree(worktree, {".gitignore": "a.txt\n", "a.txt": "edited"})
@@ -354,7 +354,7 @@ def test_a_directory_that_was_a_file_in_between_is_a_directory_again(
 
 
 def replace_tree_beside_git(top: Path, tree: Tree) -> None:
-    """Make a directory hold just this, apart from `.git`."""
+    """Make a directory contain exactly this, apart from `.git`."""
     aside = top.parent / "aside.git"
     (top / ".git").rename(aside)
     replace_tree(top, tree)
@@ -400,7 +400,7 @@ def test_a_revert_of_one_path_leaves_the_others(shadow: Shadow, repository: Path
 
 
 def test_a_folder_that_is_no_repository_makes_the_round_trip(shadow: Shadow, worktree: Path) -> None:
-    """2b.60, issue 38672: OpenCode records nothing and says that it reverted."""
+    """2b.60, issue 38672: OpenCode records nothing, and claims that it reverted."""
     make_tree(worktree, {"a": "0"})
     with shadow.message("m1"):
         make_tree(worktree, {"a": "1", "b": "1"})
@@ -416,7 +416,7 @@ def test_a_folder_that_is_no_repository_makes_the_round_trip(shadow: Shadow, wor
 
 @pytest.fixture
 def dialogue(shadow: Shadow, repository: Path) -> Shadow:
-    """Two turns of a question and an answer, of which the answers change files."""
+    """Two turns, each a question and an answer; the answers change files."""
     for turn in (1, 2):
         with shadow.message(f"u{turn}", role="user"):
             pass
@@ -426,7 +426,7 @@ def dialogue(shadow: Shadow, repository: Path) -> Shadow:
 
 
 def states(shadow: Shadow) -> dict[str, str]:
-    """Give the state of each message."""
+    """Return the state of each message."""
     return {message.id: message.state for message in shadow.messages()}
 
 
@@ -521,7 +521,7 @@ def test_the_outcome_names_real_paths(shadow: Shadow, repository: Path) -> None:
     assert (outcome.restored, outcome.deleted) == (["a.txt"], ["added.txt"])
 
 
-# E cases: what is destroyed
+# E cases: data loss
 
 
 def test_e02_a_redo_of_a_deletion_deletes(shadow: Shadow, repository: Path) -> None:
@@ -536,7 +536,7 @@ def test_e02_a_redo_of_a_deletion_deletes(shadow: Shadow, repository: Path) -> N
 
 
 def test_e04_edits_of_the_users_after_the_message_are_not_lost(shadow: Shadow, repository: Path) -> None:
-    """OpenCode says nothing, and only a redo before the next prompt gets them back."""
+    """OpenCode does not warn, and only a redo before the next prompt restores them."""
     with shadow.message("m1"):
         make_tree(repository, {"a.txt": "agent\n"})
     make_tree(repository, {"a.txt": "agent\nuser\n"})
@@ -784,7 +784,7 @@ def test_e14b_an_exec_bit_is_undone(shadow: Shadow, repository: Path) -> None:
 def test_e15_a_nested_repository_that_the_message_made_or_changed_is_undone(
     shadow: Shadow, repository: Path, commit: bool
 ) -> None:
-    """OpenCode's redo writes an old tree over the work of both."""
+    """OpenCode's redo writes an old tree over the changes of both."""
     nested = make_repository(repository / "nested", {"x": "v1"}, commit=commit)
     make_tree(nested, {"x": "v2 of the user"})
     with shadow.message("m1"):
@@ -802,7 +802,7 @@ def test_e15_a_nested_repository_that_the_message_made_or_changed_is_undone(
 def test_e15_a_repository_that_the_message_made_loses_its_files_and_keeps_its_git(
     shadow: Shadow, repository: Path
 ) -> None:
-    """`.git` is covered nowhere, so it is never removed."""
+    """`.git` is never covered, so it is never removed."""
     with shadow.message("m1"):
         make_repository(repository / "cloned", {"x": "1", "sub": {"y": "1"}})
     before = manifest(repository / "cloned" / ".git")
@@ -1060,7 +1060,7 @@ def test_times_of_files_that_were_not_changed_stay(shadow: Shadow, repository: P
 
 
 def test_a_message_of_a_process_that_was_killed_can_be_undone(shadow: Shadow, repository: Path) -> None:
-    """Section 1.4: OpenCode computes the patch on abort, but not on a crash of its own."""
+    """Section 1.4: OpenCode computes the patch when it aborts, but not when it crashes."""
 
     def work_and_die() -> None:
         with Shadow(repository, settings=SETTINGS) as dying:
@@ -1076,7 +1076,7 @@ def test_a_message_of_a_process_that_was_killed_can_be_undone(shadow: Shadow, re
 
 
 def test_a_tree_of_another_worktree_is_unknown_here(shadow: Shadow, repository: Path, tmp_path: Path) -> None:
-    """Issue 35255: a snapshot of another worktree was restored here."""
+    """Issue 35255: it restored a snapshot of another worktree."""
     other_place = make_tree(tmp_path / "other", {"x": "1"})
     with Shadow(other_place, settings=SETTINGS) as other:
         foreign = other.track()

@@ -1,4 +1,4 @@
-"""Stores whose worktrees are gone: when that is certain, and what is kept in every doubt."""
+"""Stores whose worktrees are gone: when that is certain, and what is kept in any doubt."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_an_adopted_store_has_the_anchor_of_its_new_place(worktree: Path, tmp_pa
 
 @pytest.fixture
 def strange(tmp_path: Path) -> Path:
-    """A store that another user owns, among ours."""
+    """A store in our directory of stores that another user owns."""
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
     store = _wrap(tmp_path / "strange")
@@ -258,7 +258,7 @@ def test_a_store_that_goes_meanwhile_is_not_listed(worktree: Path, monkeypatch: 
 
 
 def test_a_volume_that_is_not_mounted_is_no_evidence(tmp_path: Path) -> None:
-    """What is below an empty mount point is not gone."""
+    """Files below an empty mount point are not gone."""
     image, mount = tmp_path / "image", tmp_path / "mount"
     with mounted_ext4(mount, image):
         store = _wrap(mount / "worktree")

@@ -1,6 +1,6 @@
-"""Snapshots of a worktree that changes: what is remembered of it never shows in a tree.
+"""Snapshots of a worktree that changes: cached state must never affect a tree.
 
-Each of these compares a warm snapshot, which reads only what changed, with a cold one, which reads all.
+Each test compares a warm snapshot, which reads only what changed, with a cold one, which reads everything.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tests.support.trees import link, make_tree
 
 @pytest.fixture
 def far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every scan believe that all changes are long past, so that everything is remembered.
+    """Make every scan believe that all changes are old, so that everything is cached.
 
-    What keeps changes apart is then only the clock of the file system: see `wait_for_tick`.
+    Then only the clock of the file system distinguishes changes: see `wait_for_tick`.
     """
     from time import time_ns
 
@@ -37,7 +37,7 @@ def far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def wait_for_tick(tmp_path: Path) -> Callable[[], None]:
-    """Wait until the file system gives a later time to a change than to all before."""
+    """Wait until the file system gives a change a later time than all earlier ones."""
     probe = tmp_path / "probe"
     probe.touch()
 
@@ -51,7 +51,7 @@ def wait_for_tick(tmp_path: Path) -> Callable[[], None]:
 
 
 class Observer:
-    """A shadow that remembers, held against one that cannot."""
+    """A shadow with a cache, and the same snapshot without one to compare with."""
 
     def __init__(self, worktree: Path, scratch: Path, wait: Callable[[], None]) -> None:
         self.worktree = worktree
@@ -76,7 +76,7 @@ class Observer:
         assert (warm.files, warm.skipped) == (cold.files, cold.skipped)
 
     def change_settings(self, **settings: object) -> None:
-        """Go on with other settings in a new process, as it were."""
+        """Continue with other settings, as a new process would."""
         self.shadow.close()
         self.settings = {"min_free": 0, **settings}
         self.shadow = Shadow(self.worktree, settings=self.settings)
@@ -92,7 +92,7 @@ def observer(
     assert_sound_store(observer.shadow.store)
 
 
-# One change at a time
+# A single change
 
 
 def test_what_an_index_no_longer_tracks_goes(observer: Observer, worktree: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_nested_repository_in_an_ignored_directory_can_stop_tracking(
 def test_a_rule_changed_in_place_counts_at_once(
     path: str, observer: Observer, worktree: Path, tmp_path: Path
 ) -> None:
-    """The directory does not show it, nor does the size of the file."""
+    """Neither the directory nor the size of the file shows the change."""
     init(worktree)
     init(worktree / "s" / "n")
     make_tree(
@@ -237,7 +237,7 @@ def test_two_files_that_change_places_are_seen(observer: Observer, worktree: Pat
 
 @pytest.fixture
 def whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be a file system that keeps whole seconds, on which directories were last changed long ago."""
+    """Simulate a file system that stores whole seconds, on which directories changed long ago."""
     look, look_at_open = os.stat, os.fstat
 
     def coarse(status: os.stat_result) -> os.stat_result:
@@ -277,10 +277,10 @@ def test_a_rule_rewritten_within_one_tick_of_the_clock_counts(whole_seconds: Non
 def test_a_rule_changed_while_a_snapshot_runs_makes_nothing_known(
     worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that was there, and ignored, must not look as if it had been absent: reverts unlink such."""
+    """A file that existed and was ignored must not seem to have been absent: reverts would remove it."""
     make_tree(worktree, {"s": {".gitignore": "*.o\n", "a.o": "1"}})
 
-    def read_files_late(*arguments: Any, **named: Any) -> Any:  # Any: whatever is handed on
+    def read_files_late(*arguments: Any, **named: Any) -> Any:  # Any: passed on unchanged
         (worktree / "s" / ".gitignore").write_text("#.o\n")
         return read_files(*arguments, **named)
 
@@ -294,7 +294,7 @@ def test_a_rule_changed_while_a_snapshot_runs_makes_nothing_known(
     assert [skip.path for skip in patch.skipped] == ["s/a.o"]
 
 
-# Everything at once
+# All kinds of changes
 
 NAMES = ["a", "b", "c", "d", "x.o", "y.o", "k.py", "venv", "build", "node_modules"]
 PATTERNS = [
@@ -319,7 +319,7 @@ MODES = [0o600, 0o640, 0o644, 0o664, 0o444, 0o700, 0o755, 0o775, 0o711, 0o4755]
 
 
 class Chaos:
-    """Somebody who changes a worktree in every way there is; the same dice give the same changes."""
+    """Changes a worktree in all kinds of ways; the same random numbers make the same changes."""
 
     def __init__(self, worktree: Path, home: Path, dice: random.Random, largest: int = 2) -> None:
         self.worktree = worktree
@@ -360,14 +360,14 @@ class Chaos:
         ]
 
     def begin(self, where: str) -> None:
-        """Make the worktree, at the top of a repository, inside one, or in none."""
+        """Create the worktree: at the top of a repository, inside one, or without any."""
         self.worktree.mkdir(parents=True)
         tops = {"repository": [self.worktree], "folder of a repository": [self.worktree.parent]}
         self._tops = tops.get(where, [])
         self.refill()
 
     def refill(self) -> None:
-        """Start afresh, with what indexes track and global rules as they are."""
+        """Replace all files, and keep the indexes of repositories and the global rules."""
         for top in self._tops:
             init(top)
         for entry in self.worktree.iterdir():
@@ -388,7 +388,7 @@ class Chaos:
             self.act_out(self.track)
 
     def act(self) -> None:
-        """Do one thing, or nothing if there is nothing to do it to."""
+        """Make one change, or none if it is not possible."""
         self.act_out(self.dice.choice(self._acts))
 
     def act_out(self, act: Callable[[], str]) -> None:
@@ -397,7 +397,7 @@ class Chaos:
         except IndexError:
             self.log.append(f"{act.__name__} -")
 
-    # What is there
+    # The present state
 
     def paths(self) -> list[Path]:
         found = []
@@ -441,7 +441,7 @@ class Chaos:
         else:
             path.unlink(missing_ok=True)
 
-    # What can happen
+    # The changes
 
     def write(self) -> str:
         path = self.new_path()
@@ -451,7 +451,7 @@ class Chaos:
         return self.name(path)
 
     def rewrite_in_place(self) -> str:
-        """Write as many other bytes into the same file, and sometimes put its mtime back."""
+        """Write the same number of other bytes into a file, and sometimes restore its mtime."""
         path = self.dice.choice(self.files())
         status = path.stat()
         with path.open("r+b") as file:
@@ -540,7 +540,7 @@ class Chaos:
         return self.name(path)
 
     def remake_directory(self) -> str:
-        """Make a directory and its files anew, with the same names."""
+        """Create a directory and its files again, with the same names."""
         path = self.dice.choice(self.directories()[1:])
         aside = self.worktree.parent / "aside"
         path.rename(aside)
@@ -579,7 +579,7 @@ class Chaos:
         return ""
 
     def _put(self, path: Path, content: str) -> None:
-        """Write a file in place, by a rename, or drop it."""
+        """Write a file in place or by a rename, or remove it."""
         how = self.dice.random()
         if path.is_dir() or path.is_symlink() or path.is_fifo() or how < 0.2:
             self.remove(path)
@@ -605,7 +605,7 @@ class Chaos:
         return f"{self.name(top)} {path}"
 
     def track_everything(self) -> str:
-        """Put every file below a repository into its index, whatever is in the way."""
+        """Add every file below a repository to its index, whatever ignores it."""
         top = self.dice.choice(self.repositories())
         names = [
             path.relative_to(top)
@@ -616,7 +616,7 @@ class Chaos:
         return self.name(top)
 
     def _top_of(self, path: Path) -> Path:
-        """Find the nearest repository, by which alone git lets a file be added."""
+        """Find the nearest repository: git adds a file only there."""
         tops = [top for top in self.repositories() if top in path.parents]
         inside = path.relative_to(tops[-1]).parts
         if any(part in FORBIDDEN for part in inside):
@@ -635,7 +635,7 @@ class Chaos:
         return self.name(path)
 
     def break_repository(self) -> str:
-        """Take its HEAD away, so that it is a repository no more, or give it back."""
+        """Remove its HEAD, so that it is no repository any more, or put it back."""
         heads = [path / ".git" / "HEAD" for path in self.directories() if (path / ".git").is_dir()]
         head = self.dice.choice(heads)
         if head.exists():
@@ -645,7 +645,7 @@ class Chaos:
         return self.name(head)
 
     def pack_repository(self) -> str:
-        """Commit what is tracked, so that the contents are in a pack of the user's."""
+        """Commit what is tracked, so that the contents are in a pack of the user's repository."""
         top = self.dice.choice(self.repositories())
         git("commit", "--quiet", "--allow-empty", "--message=x", cwd=top)
         git("repack", "-a", "-d", "-q", "--depth=0", cwd=top)
@@ -712,7 +712,7 @@ def test_a_warm_snapshot_is_a_cold_one_after_any_change(
 
 @pytest.mark.parametrize("changes", FEW_OR_MANY)
 def test_a_warm_snapshot_is_a_cold_one_right_after_a_change(changes: int, tmp_path: Path) -> None:
-    """Without a pause, where times are too young to be trusted."""
+    """There is no pause, so times are too young to be trusted."""
     worktree = tmp_path / "top" / "worktree"
     chaos = Chaos(worktree, tmp_path / "home", random.Random(1))
     chaos.begin("repository")
@@ -724,7 +724,7 @@ def test_a_warm_snapshot_is_a_cold_one_right_after_a_change(changes: int, tmp_pa
 def test_a_snapshot_with_a_history_is_the_same_without_its_cache(
     tmp_path: Path, far_apart: None, wait_for_tick: Callable[[], None]
 ) -> None:
-    """What is too large depends on what was covered before, so both shadows here have the same history."""
+    """The size limit depends on what was covered before, so both shadows have the same history."""
     worktree = tmp_path / "top" / "worktree"
     chaos = Chaos(worktree, tmp_path / "home", random.Random(2), largest=50)
     chaos.begin("repository")

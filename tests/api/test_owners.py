@@ -1,4 +1,4 @@
-"""Owners are not recorded; an act leaves files to those whose they were, as far as it may."""
+"""Owners are not recorded; files that an act writes keep their owner, if this user may set it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def owner_of(path: Path) -> tuple[int, int]:
 
 @pytest.fixture
 def theirs(worktree: Path) -> Path:
-    """A worktree that belongs to somebody else."""
+    """A worktree that belongs to another user."""
     make_tree(worktree, {"edited": "0", "deleted": "0", "link": link("edited"), "d": {"x": "0"}})
     for path in [worktree, *worktree.rglob("*")]:
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""Which store is whose: directories that were moved, and directories of which nothing is recorded."""
+"""Which store belongs to a directory: after a move, and for directories without records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.trees import assert_tree, make_tree
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A project with one message, at the path that it had first."""
+    """A project with one message, at its first path."""
     if directory_generation(str(tmp_path)) is None:
         pytest.skip("this file system has no generation numbers")
     old = make_tree(tmp_path / "work" / "old", {"a": "0", "src": {}})
@@ -159,7 +159,7 @@ def test_where_inodes_are_not_stable_the_path_alone_counts(tmp_path: Path) -> No
 
 
 def test_a_new_directory_with_the_inode_of_the_old_one_is_another(tmp_path: Path) -> None:
-    """A tmpfs counts inodes from the same number whenever it is mounted, and tells no generation."""
+    """A tmpfs starts its inode numbers again at each mount, and has no generations."""
     inodes = []
     for text in ("old", "new"):
         with mounted_tmpfs(tmp_path / "memory", "size=1M") as place:

@@ -1,4 +1,4 @@
-"""`protect`: a rule for an ignored or too big file, so that snapshots cover it from the next one on."""
+"""`protect`: adds a rule for an ignored or too big file, so that the next snapshot covers it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_rules_are_added_to(shadow: Shadow, worktree: Path, before: str, after: 
 )
 @pytest.mark.parametrize("directory", ["", "sub/", "build/deep/"])
 def test_just_the_named_file_is_covered(shadow: Shadow, worktree: Path, name: str, directory: str) -> None:
-    """The other names would match if the name were taken for a pattern."""
+    """The other names would match if the name were treated as a pattern."""
     make_tree(worktree, {".gitignore": "*\n!.gitignore\n", "build": {"deep": {}}, "sub": {}})
     for place in ("", "sub/", "build/deep/"):
         for each in (name, "a", "axb", "ab", "xx", "x"):

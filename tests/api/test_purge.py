@@ -1,4 +1,4 @@
-"""Purging: a secret goes from every tree and every file of the store, and nothing else does."""
+"""Purging: a secret is removed from every tree and every file of the store, and nothing else is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONTENTS = [
     b"".join(b"SETTING_%d=%d\n" % (line, line * line) for line in range(60)) + b"API_KEY=%b\n" % secret
     for secret in SECRETS
 ]
-"""Versions of one file, each with a secret of its own."""
+"""Versions of one file, each with a different secret."""
 
 
 def text(number: int) -> str:
@@ -42,7 +42,7 @@ def text(number: int) -> str:
 
 
 def tell(shadow: Shadow, worktree: Path, count: int = 12) -> dict[str, str]:
-    """Record messages that write a secret, change it and speak of it; give what a.txt was after each."""
+    """Record messages that write, change and mention a secret; return a.txt after each."""
     make_tree(worktree, {"a.txt": text(0), "conf": {"b.txt": "b", "c": "c"}})
     shadow.wrap()
     states = {}
@@ -56,7 +56,7 @@ def tell(shadow: Shadow, worktree: Path, count: int = 12) -> dict[str, str]:
 
 
 def assert_nowhere(store: Path) -> None:
-    """Nothing of the secrets is in any file of the store, and the store is sound."""
+    """Assert that no file of the store contains any of the secrets, and that the store is sound."""
     assert find_bytes(store, SECRETS, CONTENTS) == []
     assert not find_objects(store, SECRETS)
     assert_records_whole(store)
@@ -64,7 +64,7 @@ def assert_nowhere(store: Path) -> None:
 
 
 def git_gc(store: Path) -> None:
-    """Let real git put everything into packs of its own, and leave some objects loose."""
+    """Make real git put everything into its own packs, and leave some objects loose."""
     git("--git-dir", store, "gc", "--quiet", "--prune=now")
     for pack in list((store / "objects" / "pack").glob("*.pack"))[:1]:
         moved = store / "moved.pack"
@@ -88,7 +88,7 @@ def forget(shadow: Shadow) -> None:
 
 
 def leave_things(shadow: Shadow) -> None:
-    """Leave what others may: copies, a pack that a process did not finish, refs and logs of git."""
+    """Leave files that others may leave: copies, an unfinished pack, refs and logs of git."""
     store = shadow.store
     shadow.close()
     make_tree(store, {"quarantine": {"1": {"pack": CONTENTS[0]}}})
@@ -161,7 +161,7 @@ def test_large_contents_go_and_stay_away(large_packs: None, shadow: Shadow, work
     assert all(path.stat().st_size < 1 << 20 for path in shadow.store.rglob("*"))
 
 
-# What is told of it
+# Reports
 
 
 def skips(found: object) -> list[tuple[str, str]]:
@@ -226,7 +226,7 @@ def test_the_state_after_a_purge_is_the_one_that_the_next_snapshot_takes(
 def test_a_message_that_made_only_the_secret_reverts_and_leaves_it(
     shadow: Shadow, worktree: Path, is_gone: bool
 ) -> None:
-    """The directory was made by the message as well, and holds it still."""
+    """The message also created the directory, which still contains the secret."""
     make_tree(worktree, {"a": "a"})
     with shadow.message("m1"):
         make_tree(worktree, {"new": {"key": CONTENTS[0]}})
@@ -244,7 +244,7 @@ def test_a_message_that_made_only_the_secret_reverts_and_leaves_it(
 def test_an_act_that_it_is_in_the_way_of_stops_and_does_not_store_it(
     shadow: Shadow, worktree: Path, how: Literal["abort", "overwrite"]
 ) -> None:
-    """Whatever is replaced has to be in the store first, and this must not be."""
+    """A replaced file must be in the store first, and this one must not be."""
     make_tree(worktree, {"conf": "a file once", "key": {"is": "a directory once"}})
     first = shadow.track()
     for name in ("conf", "key"):
@@ -267,7 +267,7 @@ def test_an_act_that_it_is_in_the_way_of_stops_and_does_not_store_it(
 def test_what_was_purged_is_unknown_and_not_absent_when_it_is_covered_again(
     shadow: Shadow, worktree: Path
 ) -> None:
-    """By I7: nobody knows what was there, so nobody may say that nothing was."""
+    """By I7: its state then is not known, so it must not be called absent."""
     tell(shadow, worktree, 3)
     shadow.purge("conf/key.env")
     shadow.allow("conf/key.env")
@@ -355,7 +355,7 @@ def test_a_content_goes_by_its_id_and_other_versions_of_the_path_stay(shadow: Sh
 
 
 def test_going_back_over_a_purged_version_is_no_conflict(shadow: Shadow, worktree: Path) -> None:
-    """Both messages knew it once; that nobody can say what it was makes it nobody else's edit."""
+    """Both messages once knew it. That its content is unknown now does not make it somebody else's edit."""
     make_tree(worktree, {"conf": "harmless 1", "b": "b"})
     shadow.wrap()
     for name, content in (("m1", b"harmless 2"), ("m2", CONTENTS[0]), ("m3", b"harmless 3")):
@@ -411,7 +411,7 @@ def test_a_directory_goes_with_all_that_is_below_it(shadow: Shadow, worktree: Pa
 def test_rules_are_purged_by_what_they_say_and_leave_nothing_absent(
     shadow: Shadow, worktree: Path, name: str
 ) -> None:
-    """Their texts are recorded beside the trees as well. What they left out must not become absent."""
+    """Their texts are also in the facts. What they left out must not become absent."""
     rules = b"ignored\n# %b\n" % SECRETS[0]
     make_tree(worktree, {"sub": {"a": "a"}, "b": "b"})
     (worktree / name).write_bytes(rules)
@@ -446,7 +446,7 @@ def test_an_empty_file_is_purged_by_its_path_alone(shadow: Shadow, worktree: Pat
         shadow.purge(blob_id(b"").hex())
 
 
-# What was said of it
+# Texts of messages
 
 
 @pytest.mark.parametrize(
@@ -553,7 +553,7 @@ def test_files_that_hold_a_purged_text_are_named_and_go_only_everywhere(
 
 
 def test_an_id_that_holds_a_purged_text_makes_it_incomplete(shadow: Shadow, worktree: Path) -> None:
-    """Even one of letters alone, which a line of a file would not count for."""
+    """Even a word of letters alone, which would not count as a line of a file."""
     make_tree(worktree, {"a": "a"})
     shadow.snapshot("with-hunter")
 
@@ -584,7 +584,7 @@ SLUG = "sk-live-51hxyzqplmnorstuv"
 
 
 def archive(shadow: Shadow, worktree: Path, *texts: str) -> list[str]:
-    """Record a message with each text, and let it become a branch; give the names."""
+    """Record a message with each text, and archive it as a branch; return the names."""
     make_tree(worktree, {"a": "a", ".env": f"KEY={KEY}\n"})
     shadow.wrap()
     for number, said in enumerate(texts):
@@ -601,7 +601,7 @@ def names_of(shadow: Shadow) -> list[str]:
 
 
 def test_branches_that_are_named_after_a_secret_get_other_names(shadow: Shadow, worktree: Path) -> None:
-    """The names are slugs of texts: small letters and dashes, cut to a length."""
+    """The names are slugs of texts: lower-case letters and dashes, cut to a length."""
     texts = [
         f"use {KEY} now",
         f"Use {KEY}: now",
@@ -660,7 +660,7 @@ def test_a_branch_loses_it_whose_text_was_forgotten_and_one_that_was_dropped(
 
 
 def test_ids_and_sessions_that_hold_it_stay_and_make_it_incomplete(worktree: Path) -> None:
-    """Others call by them; but the bytes are there, so that nobody may be told otherwise."""
+    """Other programs use them; but the bytes are still there, so the purge must report that."""
     with Shadow(worktree, session=f"of {KEY}", settings=SETTINGS) as shadow:
         with shadow.message(f"m-{KEY}", text=f"use {KEY}"):
             make_tree(worktree, {".env": f"KEY={KEY}\nmode=production\n", "a": "a"})
@@ -692,14 +692,14 @@ def test_of_many_ids_some_are_named_in_the_note_and_all_in_the_result(shadow: Sh
 
 
 def lose(store: Path, content: bytes) -> None:
-    """Let a content be lost that a recorded tree needs."""
+    """Lose a content that a recorded tree needs."""
     git_gc(store)
     name = blob_id(content).hex()
     (store / "objects" / name[:2] / name[2:]).unlink()
 
 
 def test_a_content_that_nobody_can_read_makes_it_incomplete(worktree: Path) -> None:
-    """What messages say of it cannot be looked for."""
+    """Messages cannot be searched for its lines."""
     with Shadow(worktree, settings=SETTINGS) as shadow:
         with shadow.message("m1", text="rotated the key just now"):
             make_tree(worktree, {"key": CONTENTS[0], "a": "a"})
@@ -729,7 +729,7 @@ def test_who_cannot_finish_says_how_far_it_came(shadow: Shadow, worktree: Path) 
     assert_nowhere(shadow.store)
 
 
-# Asking
+# Confirmation
 
 
 def test_it_asks_first_and_can_be_looked_at(shadow: Shadow, worktree: Path) -> None:
@@ -787,7 +787,7 @@ def test_the_same_again_says_that_it_is_done(shadow: Shadow, worktree: Path) -> 
     assert (again.paths, again.notes) == ([], ["conf/key.env has already been purged"])
 
 
-# Staying away
+# After the purge
 
 
 def test_what_is_allowed_again_is_covered_from_the_next_snapshot_on(shadow: Shadow, worktree: Path) -> None:
@@ -811,7 +811,7 @@ def test_what_is_allowed_again_is_covered_from_the_next_snapshot_on(shadow: Shad
 def test_no_snapshot_stores_it_again_whoever_purged(
     worktree: Path, is_watching: bool, by_content: bool, aged: None
 ) -> None:
-    """Another process purges; this one has the file in its cache, and perhaps in its census."""
+    """Another process purges, while this one has the file in its cache, and perhaps in its census."""
     with Shadow(worktree, settings=SETTINGS, watch=is_watching) as shadow:
         tell(shadow, worktree, 4)
         shadow.track()

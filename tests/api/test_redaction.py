@@ -1,4 +1,4 @@
-"""What is redacted in texts once a line is purged."""
+"""What is redacted in texts when a line is purged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renames as people and programs see them; real git applies what is printed."""
+"""Renames as people and programs see them; real git applies the printed patches."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_json_has_two_entries_of_which_the_added_one_names_the_other(
 
 @pytest.fixture
 def renamed(terminal: Terminal, project: Path) -> Terminal:
-    """A project in which a message renamed a file with some edits, and a picture."""
+    """A project in which a message renamed a file with some edits, and an image."""
     make_tree(project, {"old.py": LINES, "old.png": b"\0" + os.urandom(999), "same": "s\n"})
     picture = (project / "old.png").read_bytes()
     terminal.run("begin", "m1", "-m", "move it")
@@ -253,7 +253,7 @@ def test_git_finds_the_same_renames(
 
 
 def _as_git_sees(tree: Tree) -> Tree:
-    """Leave out what git does not know: all permission bits but one."""
+    """Leave out what git does not record: all permission bits but one."""
     return {
         name: _as_git_sees(value)
         if isinstance(value, dict)

@@ -1,4 +1,4 @@
-"""`Shadow.repo`: the conversation through dulwich, and what others keep in a store."""
+"""`Shadow.repo`: the conversation as commits for dulwich, and objects that users add to a store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def record(shadow: Shadow, id: str, name: str = "a.txt", text: str | None = None
 
 
 def log(repo: ShadowRepo, ref: bytes = b"HEAD") -> list[str]:
-    """Give the first lines of commits, newest first."""
+    """Return the first lines of commits, newest first."""
     walker = repo.get_walker(include=[repo.refs[Ref(ref)]])
     return [entry.commit.message.partition(b"\n")[0].decode() for entry in walker]
 
@@ -78,7 +78,7 @@ def test_files_of_messages_are_read(shadow: Shadow, worktree: Path) -> None:
     assert read(repo, head.id, b"a.txt") == b"m2\n"
     assert read(repo, head.parents[0], b"a.txt") == b"m1\n"
     assert read(repo, head.id, b"src/b.py") == b"b = 1\n"
-    assert repo[shadow.messages()[-1].after.encode()].id == head.tree  # type: ignore[union-attr]  # it is ended
+    assert repo[shadow.messages()[-1].after.encode()].id == head.tree  # type: ignore[union-attr]  # it ended
 
 
 def test_what_changed_between_two_messages_is_found(shadow: Shadow, worktree: Path) -> None:
@@ -111,7 +111,7 @@ def test_each_look_shows_what_was_recorded_since(shadow: Shadow) -> None:
 
 
 def test_recording_makes_no_commits(shadow: Shadow) -> None:
-    """It would wait for them."""
+    """Recording would have to wait for them."""
     record(shadow, "m1")
     before = shadow.repo.refs.as_dict()
 
@@ -255,7 +255,7 @@ def test_nobody_loads_dulwich_to_record(worktree: Path) -> None:
 
 
 def stored(shadow: Shadow, content: str) -> bool:
-    """Tell whether a content is in the store, as a new process would look."""
+    """Return whether a content is in the store, as a new process sees it."""
     done = git("--git-dir", shadow.store, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
     return Blob.from_string(content.encode()).id.decode() in done.split()
 
@@ -316,12 +316,12 @@ def test_a_purge_leaves_nothing_in_the_repository(shadow: Shadow, worktree: Path
     assert read(shadow.repo, b"HEAD", b"b.txt") == b"b\n"
 
 
-# What is the user's
+# The user's own objects
 
 
 @pytest.fixture
 def later(worktree: Path) -> Shadow:
-    """A shadow of the worktree, 15 days from now."""
+    """A shadow of the worktree, with a clock 15 days ahead."""
     import time
 
     limits = Limits(clock_ns=lambda: time.time_ns() + 15 * DAY_NS)

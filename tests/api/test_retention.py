@@ -1,4 +1,4 @@
-"""What retention chooses: tables of small stores, and rules that hold for any."""
+"""The choices of retention: tables of small stores, and rules that hold for any store."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from shadowtree.retention.policy import (
 from shadowtree.timeline.removal import Act, Age, Named
 
 NOW_MS = 1_000_000
-"""Messages are one second apart, the last one has just begun."""
+"""Messages are one second apart, and the last one has just begun."""
 
 
 def make(words: str) -> Remaining:
-    """Make a store of words: `a1` is a message of session a; `a1p` pinned, `a1o` open, `a1u` not in force.
+    """Make a store from words: `a1` is a message of session a; `a1p` pinned, `a1o` open, `a1u` not in force.
 
     `a1x` belongs to the turn before it, and `a!` is an act.
     """
@@ -104,11 +104,11 @@ def test_turns_are_counted_session_by_session() -> None:
     assert find_turns(make("a1x a2 b3 a4x b5 b6x").messages) == {1: 1, 2: 2, 3: 3, 4: 2, 5: 5, 6: 5}
 
 
-# By a budget
+# Budgets
 
 
 def name(remaining: Remaining, *trees: tuple[int, ...]) -> list[Named]:
-    """Let the messages and acts, in the order of their events, name these trees."""
+    """Make the messages and acts, in the order of their events, name these trees."""
     items = sorted([(each.event, each.number) for each in remaining.messages])
     items += [(act.number, None) for act in remaining.acts]  # type: ignore[misc]  # an act has no message
     return [Named(event, message, own) for (event, message), own in zip(sorted(items), trees, strict=True)]
@@ -141,7 +141,7 @@ def test_what_starts_from_an_old_tree_goes_when_its_own_time_comes() -> None:
     assert choose_up_to(held, 1, named, 2) == Choice([1, 2], [], [])
 
 
-# Whatever the store
+# Any store
 
 TOKENS = st.lists(
     st.tuples(st.sampled_from("abc"), st.sampled_from(["", "p", "u", "x", "!"])), min_size=1, max_size=9

@@ -1,4 +1,4 @@
-"""Revert and restore: exact, complete, and nothing else is touched."""
+"""Revert and restore are exact and complete, and touch nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Manifest = dict[str, tuple[object, ...]]
 
 
 def manifest(top: Path) -> Manifest:
-    """List all that is below a directory, itself and `.git` included, with content, inode and times."""
+    """List everything in a directory, itself and `.git` included, with content, inode and times."""
     found: Manifest = {}
     for path in [top, *sorted(top.rglob("*"))]:
         status = path.lstat()
@@ -51,7 +51,7 @@ def manifest(top: Path) -> Manifest:
 
 
 def count_rows(shadow: Shadow) -> dict[str, int]:
-    """Count what the timeline holds, in a copy of it."""
+    """Count the rows of the timeline, in a copy of it."""
     with tempfile.TemporaryDirectory() as scratch:
         for path in shadow.store.glob("timeline.db*"):
             shutil.copy(path, scratch)
@@ -64,7 +64,7 @@ def count_rows(shadow: Shadow) -> dict[str, int]:
 
 
 def replace_tree(root: Path, tree: Tree) -> None:
-    """Make a directory hold just this."""
+    """Make a directory contain exactly this."""
     for entry in list(os.scandir(root)):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)
@@ -73,7 +73,7 @@ def replace_tree(root: Path, tree: Tree) -> None:
     make_tree(root, tree)
 
 
-# What was there comes back, kind by kind
+# Every kind of file is restored
 
 KINDS: dict[str, Tree] = {
     "nothing": {},
@@ -94,7 +94,7 @@ KINDS: dict[str, Tree] = {
 
 @pytest.mark.parametrize("before", KINDS)
 def test_whatever_a_path_was_comes_back_and_goes_again(shadow: Shadow, worktree: Path, before: str) -> None:
-    """F64: a kind to every other kind, there and back."""
+    """F64: from every kind to every other kind, and back."""
     rest: Tree = {"stays": {"f": "1"}}
     old: Tree = {after: {**rest, **KINDS[before]} for after in KINDS}
     new: Tree = {after: {**rest, **KINDS[after]} for after in KINDS}
@@ -129,7 +129,7 @@ def test_permission_bits_come_back_whatever_the_umask(
 
 @contextmanager
 def under_umask(umask: int) -> Iterator[None]:
-    """Do something under another umask."""
+    """Run something under another umask."""
     before = os.umask(umask)
     try:
         yield
@@ -185,7 +185,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:12]))
 def test_any_name_comes_back_exactly(shadow: Shadow, worktree: Path, name: bytes) -> None:
-    """F26, E5: as a file that was changed, one that was made, one that went, and as a directory."""
+    """F26, E5: for a file that was changed, created or deleted, and for a directory."""
     text = os.fsdecode(name)
     before: Tree = {
         "changed": {text: "old"},
@@ -413,7 +413,7 @@ def test_a_revert_in_another_process_is_the_same(shadow: Shadow, worktree: Path)
 
 
 def test_a_message_that_is_not_there_is_an_error_and_touches_nothing(shadow: Shadow, worktree: Path) -> None:
-    """2d.75 is laxer: there an unknown id is no error."""
+    """2d.75 is less strict: there an unknown id is no error."""
     with shadow.message("m1"):
         make_tree(worktree, {"a": "1"})
     before = manifest(worktree)
@@ -635,7 +635,7 @@ def test_a_path_longer_than_the_system_takes_is_reverted(shadow: Shadow, worktre
 
 @contextmanager
 def deep_directory(top: Path, depth: int) -> Iterator[int]:
-    """Make directories in directories, and give a descriptor of the innermost."""
+    """Make nested directories, and return a descriptor of the innermost."""
     place = os.open(top, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir("directory", dir_fd=place)
@@ -649,7 +649,7 @@ def deep_directory(top: Path, depth: int) -> Iterator[int]:
         shutil.rmtree(top / "directory")
 
 
-# Narrowed by paths
+# Parts by path
 
 
 @pytest.fixture
@@ -733,7 +733,7 @@ def test_a_conflict_outside_the_paths_does_not_matter(wide: Shadow, worktree: Pa
     assert (worktree / "a").read_text() == "user"
 
 
-# Back to before a step
+# Parts by step
 
 
 @pytest.fixture
@@ -804,7 +804,7 @@ def test_a_step_that_is_not_there_is_an_error_and_touches_nothing(stepped: Shado
 
 
 def test_no_step_of_a_message_that_is_not_in_force_is_reverted(stepped: Shadow, worktree: Path) -> None:
-    """Also of the first one that redo would bring back: nothing lies on the way to it."""
+    """Not even of the first one that redo would bring back, although nothing is between here and it."""
     stepped.undo(2)
     before = manifest(worktree)
 
@@ -919,7 +919,7 @@ def test_a_plan_for_an_open_message_takes_in_what_it_did_so_far(shadow: Shadow, 
 
 @pytest.fixture
 def lived(shadow: Shadow, worktree: Path) -> Shadow:
-    """Two messages, and edits of the user's between and after."""
+    """Two messages, and the user's edits between and after them."""
     make_tree(worktree, {"a": "0", "gone": {"g": "0"}})
     with shadow.message("m1"):
         replace_tree(worktree, {"a": "1", "new": "1"})
@@ -945,7 +945,7 @@ def lived(shadow: Shadow, worktree: Path) -> Shadow:
 def test_restore_makes_all_that_is_covered_equal_to_a_tree(
     lived: Shadow, worktree: Path, ref: str, expected: Tree
 ) -> None:
-    """2a.39 is laxer: there restore never deletes. 2b.62 too."""
+    """2a.39 is less strict: there restore never deletes. 2b.62 too."""
     before = read_tree(worktree)
 
     outcome = lived.restore(ref, confirm=lambda plan: True)
@@ -1181,7 +1181,7 @@ def flip(pack: Path) -> None:
 def test_a_damaged_store_is_an_error_before_the_first_write(
     worktree: Path, harm: Callable[[Path], None], is_same_process: bool
 ) -> None:
-    """I1, E7: for OpenCode a tree that cannot be read is one in which no file was."""
+    """I1, E7: OpenCode takes a tree that cannot be read for one without files."""
     contents: Tree = {f"f{number}": os.urandom(3000) for number in range(20)}
     make_tree(worktree, {**contents, "gone": "0"})
     with Shadow(worktree, settings=SETTINGS) as shadow:
@@ -1205,7 +1205,7 @@ def test_a_damaged_store_is_an_error_before_the_first_write(
 def test_what_is_about_to_be_replaced_is_read_back_from_the_store_first(
     worktree: Path, is_same_process: bool
 ) -> None:
-    """P0: a store that only looks as if it had the bytes is no reason to let go of them."""
+    """P0: a store that only seems to have the bytes does not justify replacing the file."""
     make_tree(worktree, {"a": "old"})
     with Shadow(worktree, settings=SETTINGS) as shadow:
         with shadow.message("m1"):
@@ -1224,7 +1224,7 @@ def test_what_is_about_to_be_replaced_is_read_back_from_the_store_first(
 
 
 def rot(pack: Path, place: int) -> None:
-    """Change one byte, and nothing that a look at the file would show but its ctime."""
+    """Change one byte so that only the file's ctime shows it."""
     status = pack.stat()
     with open(pack, "r+b") as writer:
         writer.seek(place)
@@ -1236,7 +1236,7 @@ def rot(pack: Path, place: int) -> None:
 
 @pytest.mark.usefixtures("large_packs")
 def test_one_lost_blob_is_an_error_before_the_first_write(worktree: Path) -> None:
-    """The trees are whole, every other file could come back: still nothing is touched."""
+    """The trees are whole and every other file could be restored: still nothing is touched."""
     make_tree(worktree, {"a": "old a", "b": "old b", "z": "old z"})
     with Shadow(worktree, settings=SETTINGS) as shadow:
         with shadow.message("m1"):
@@ -1251,7 +1251,7 @@ def test_one_lost_blob_is_an_error_before_the_first_write(worktree: Path) -> Non
 
 
 def lose_blob(store: Path, blob: str) -> None:
-    """Unpack a store into loose objects and remove one of them."""
+    """Unpack a store into loose objects, and remove one of them."""
     packs = store / "objects" / "pack"
     moved = store.parent / "moved"
     packs.rename(moved)
@@ -1287,18 +1287,18 @@ def test_a_revert_that_needs_nothing_lost_still_works(worktree: Path) -> None:
 
 
 def blob_id(worktree: Path, content: str) -> str:
-    """Ask git for the id of a blob."""
+    """Get the id of a blob from git."""
     probe = worktree.parent / "probe"
     probe.write_text(content)
     return git("hash-object", "--no-filters", probe)
 
 
-# A file system that says no
+# A file system that refuses
 
 
 @pytest.fixture
 def immutable(worktree: Path) -> Iterator[Callable[[Path], None]]:
-    """Make files that nobody can change, until the test is over."""
+    """Make files that nobody can change until the test is over."""
     made: list[Path] = []
 
     def make(path: Path) -> None:
@@ -1349,11 +1349,11 @@ def test_a_revert_that_failed_works_when_the_reason_is_gone(shadow: Shadow, work
     assert_tree(worktree, {"a": "0", "z": "0"})
 
 
-# As a user who is not root
+# As another user than root
 
 
 def as_nobody(place: Path, act: Callable[[Shadow, Path], object]) -> None:
-    """Run a scenario as a user whom permissions bind; as root before, so that all is imported."""
+    """Run a scenario as a user whom permissions bind; first as root, so that everything is imported."""
 
     def run(name: str) -> None:
         worktree = make_tree(place / name / "worktree", {})
@@ -1397,7 +1397,7 @@ def test_a_file_that_cannot_be_read_any_more_is_left_alone_and_listed(open_place
 def test_what_the_user_closed_since_is_a_conflict_and_stays(
     open_place: Path, path: str, on_conflict: Literal["abort", "overwrite"]
 ) -> None:
-    """F20: nobody can say whether it is still what the message left, and nobody can store it."""
+    """F20: nothing shows whether it is still as the message left it, and it cannot be stored."""
 
     def act(shadow: Shadow, worktree: Path) -> None:
         make_tree(worktree, {"d": {"x": "0"}, "a": "0"})

@@ -1,4 +1,4 @@
-"""The settings: how they are read from text and from values, and what is refused."""
+"""Settings: how they are read from text and from values, and which values are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIZES = ["max_file_size", "max_files", "max_bytes", "min_free", "max_branches", 
 
 
 def settings_of(given: Given) -> Settings:
-    """Read what a caller gives, where no other source says anything."""
+    """Return the settings for a caller's values, without any other source."""
     return read_config({}, given=given).read()
 
 
@@ -163,7 +163,7 @@ def test_a_setting_that_is_none_is_refused(key: str) -> None:
 
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        Settings().max_files = 1  # type: ignore[misc]  # what is refused
+        Settings().max_files = 1  # type: ignore[misc]  # this is refused
 
 
 def test_a_shadow_refuses_bad_settings_before_it_does_anything(

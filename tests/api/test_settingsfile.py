@@ -1,4 +1,4 @@
-"""Files of settings as text: what is read, with its line, and what an edit leaves alone."""
+"""Settings files as text: which statements are read, with their lines, and what an edit leaves unchanged."""
 
 from __future__ import annotations
 

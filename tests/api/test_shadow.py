@@ -1,4 +1,4 @@
-"""Stories through the front door."""
+"""Stories through `Shadow`."""
 
 from __future__ import annotations
 

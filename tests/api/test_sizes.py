@@ -1,4 +1,4 @@
-"""The size limit: what it leaves out, and what it never does."""
+"""The size limit: which files it leaves out, and what it never does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shadow(worktree: Path) -> Iterator[Shadow]:
 
 
 def limited(worktree: Path, limit: int | str = LIMIT) -> Shadow:
-    """Open the shadow of a worktree with this limit."""
+    """Open a shadow of the worktree with this limit."""
     return Shadow(worktree, settings={"min_free": 0, "max_file_size": limit})
 
 
@@ -37,12 +37,12 @@ def covered(shadow: Shadow, snapshot: Snapshot) -> list[str]:
 
 
 def skipped(snapshot: Snapshot) -> dict[str, str]:
-    """Give what a snapshot skipped, with the reasons."""
+    """Return what a snapshot skipped, with the reasons."""
     return {skip.path: skip.reason for skip in snapshot.skipped}
 
 
 def forget_cache(shadow: Shadow) -> None:
-    """Delete the cache, which may only cost time."""
+    """Delete the cache, which must cost only time."""
     shadow.close()
     caches = list(shadow.store.glob("cache.db*"))
     assert caches
@@ -163,7 +163,7 @@ def test_that_an_earlier_tree_covers_a_path_is_remembered(
 
 @pytest.mark.usefixtures("large_packs")
 def test_a_damaged_earlier_tree_covers_what_it_may_have_covered(worktree: Path) -> None:
-    """Nobody can say that it did not; and it must not stop every snapshot from now on."""
+    """Nothing shows that it did not cover them, and the damage must not stop every later snapshot."""
     make_tree(worktree, {"other": "1"})
     with limited(worktree) as shadow:
         damaged = shadow.track()
@@ -192,7 +192,7 @@ def damage_tree(store: Path, tree: str) -> None:
 
 
 def test_a_path_that_was_skipped_then_covered_stays_covered(shadow: Shadow, worktree: Path) -> None:
-    """That it was searched for in vain once is no reason not to look at newer trees."""
+    """That one search did not find it must not prevent searching newer trees."""
     make_tree(worktree, {"f": BIG})
     assert list(skipped(shadow.take_snapshot())) == ["f"]
     make_tree(worktree, {"f": SMALL})

@@ -1,4 +1,4 @@
-"""`subscribe`: a host is told what is recorded or undone, by this process or another."""
+"""`subscribe`: a host is notified of what this process or another one records or undoes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_it_goes_on_from_a_number(shadow: Shadow, updates: Queue[Update]) -> Non
 def test_what_is_recorded_right_after_a_message_was_dropped_is_told(
     shadow: Shadow, updates: Queue[Update]
 ) -> None:
-    """It has the numbers of the message that was dropped, which was told."""
+    """It gets the numbers of the dropped message, which had been reported."""
     is_over = threading.Event()
 
     def wait(update: Update) -> None:
@@ -165,6 +165,7 @@ def test_what_a_callback_raises_is_raised_by_close(shadow: Shadow) -> None:
 
 
 def test_or_it_is_told_at_once(shadow: Shadow) -> None:
+    """With `on_error`, an exception of the callback is reported before `close`."""
     errors: Queue[BaseException] = Queue()
     with shadow.subscribe(raise_broken, on_error=errors.put):
         shadow.snapshot("m1")

@@ -1,8 +1,7 @@
-"""One message taken out from under the others, and merging under somebody's edits: random histories.
+"""Random histories: one message is reverted alone, and merges keep others' edits.
 
-What has to come of it is worked out anew: by replaying the messages without those that were taken out, where
-changes do not overlap, and by `git merge-file`, where they may. Every history has a seed, which a failure
-names.
+The expected result is computed separately: by replaying the messages without the reverted ones if their
+changes do not overlap, and by `git merge-file` if they may. Every history has a seed, which a failure names.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tests.support.trees import File, Link
 
 MODES = [0o644, 0o600, 0o755]
 
-# Worktrees whose texts have places far from each other, that are edited each for itself
+# Worktrees whose texts have slots far apart, each of which is edited separately
 
 
 SLOTS = 6
@@ -30,14 +29,14 @@ SLOTS = 6
 
 @dataclass(frozen=True)
 class Text:
-    """A text: lines that nobody touches, and between them places for others."""
+    """A text: lines that nobody touches, and slots for others between them."""
 
     name: str
     slots: tuple[tuple[str, ...], ...]
     mode: int = 0o644
     ending: str = "\n"
     is_ended: bool = True
-    """The last line has an ending too."""
+    """The last line has a line break too."""
 
     def to_file(self) -> File:
         lines: list[str] = []
@@ -54,7 +53,7 @@ State = dict[str, "Text | Entry"]
 
 @dataclass(frozen=True)
 class Op:
-    """Something that a message does to one place: a slot of a text, the bits of a file, or all of a path."""
+    """A change of a message in one place: a slot of a text, the bits of a file, or a whole path."""
 
     path: str
     slot: int | None = None
@@ -87,7 +86,7 @@ class Op:
 
 
 def render(state: State) -> Disk:
-    """Give the directory that a state is: what holds something is there, and nothing else is."""
+    """Return the tree of a state; a directory exists only if it contains something."""
     disk: Disk = {}
     for path, entry in state.items():
         disk[path] = entry.to_file() if isinstance(entry, Text) else entry
@@ -136,7 +135,7 @@ class Replaying(Branching):
         return state
 
     def is_clean(self, id: str, others: Iterable[str]) -> bool:
-        """Tell whether what a message did is apart from what some others did."""
+        """Return whether the changes of a message do not overlap those of some others."""
         return not any(
             one.overlaps(two)
             for other in others
@@ -148,7 +147,7 @@ class Replaying(Branching):
     # Steps
 
     def say(self) -> None:
-        """Record a message that does something somewhere, most often apart from what others did."""
+        """Record a message that changes something somewhere, usually away from others' changes."""
         state = self.replay(self.place)
         taken = [op for id in self.walk(self.place.head) for op in self.ops[id]]
         ops: list[Op] = []
@@ -168,7 +167,7 @@ class Replaying(Branching):
         wanted = dict(state)
         for op in ops:
             op.apply(wanted)
-        # A snapshot ends the open message first, so that this is still the work of that one.
+        # A snapshot ends the open message first, so this still belongs to that message.
         is_late = style == "snapshot" and self.open is not None
         self.ops[f"id-{len(self.parents) + 1}"] = [] if is_late else ops
         if is_late:
@@ -202,7 +201,7 @@ class Replaying(Branching):
             return Op(rand.choice(list(state)))
         path = rand.choice(PATHS)
         if any(above in state for above in ancestors(path)):
-            # Not below a file, and an empty directory stays one.
+            # Not below a file, and an empty directory stays.
             path = f"made {self.count}"
         content = f"{self.count}\n".encode()
         whole: list[Text | Entry] = [
@@ -215,7 +214,7 @@ class Replaying(Branching):
         return Op(path, whole=rand.choice(whole))
 
     def take_one_out(self) -> None:
-        """Take out a message that is apart from all others of the line."""
+        """Revert a message alone that does not overlap any other of the line."""
         line = self.walk(self.place.tip)
         chosen = [id for id in self.in_force if self.is_clean(id, line)]
         if chosen:
@@ -236,7 +235,7 @@ class Replaying(Branching):
 
 
 def assert_disk(found: Disk, wanted: Disk) -> None:
-    """Compare, and show only what differs."""
+    """Compare two worktrees, and show only the differences."""
     differing = {
         path: (found.get(path), wanted.get(path))
         for path in found.keys() | wanted.keys()
@@ -279,7 +278,7 @@ def step(told: Replaying, kind: str) -> None:
 
 
 def walk_the_line(told: Replaying) -> None:
-    """Undo all, one by one, and redo all: every prefix is what the replay of it gives."""
+    """Undo everything one by one, and redo it: every prefix equals its replay."""
     while told.in_force:
         told.undo(1)
     while told.undone:
@@ -300,7 +299,7 @@ def test_taking_out_messages_equals_replaying_many_histories_without_them(seed: 
 
 
 def run_each(seed: int, count: int) -> None:
-    """Take out every message of a history for itself, and take that back."""
+    """Revert each message of a history alone, and reverse that."""
     with history(seed) as made:
         told = Replaying(made)
         for _ in range(count):
@@ -319,20 +318,20 @@ def test_every_message_can_be_taken_out_for_itself_and_that_taken_back(seed: int
     run_each(seed, 6)
 
 
-# Where changes may overlap: what `git merge-file` makes of it, or a conflict
+# Overlapping changes: the result of `git merge-file`, or a conflict
 
 
 COLLISION = "collision"
 
 
 def merge(path: str, ours: Entry | None, base: Entry | None, theirs: Entry | None, place: Path) -> object:
-    """Merge three versions of a path as the contract says, texts by git itself."""
+    """Merge three versions of a path by the rules of a plan, texts with git."""
     if base == theirs or ours == theirs:
         return ours
     if ours == base:
         return theirs
     if not (isinstance(ours, File) and isinstance(base, File) and isinstance(theirs, File)):
-        # A directory that is there for something else stays, and one that is wanted may be gone already.
+        # A directory that contains something else stays, and one to restore may be missing already.
         is_plain = not {type(side) for side in (ours, base, theirs)} & {File, Link}
         return ours if is_plain else COLLISION
     content = merge_contents(ours.content, base.content, theirs.content, place)
@@ -392,7 +391,7 @@ class Overlapping:
             self.made.put(path, File(b"".join(b"%d\n" % n for n in range(rand.randint(0, 9)))))
 
     def foresee(self, id: str, *, is_forward: bool) -> Disk | None:
-        """Tell what comes of doing one message or of taking it out; None: it collides."""
+        """Return the expected result of redoing a message or reverting it alone; None if it collides."""
         base, theirs = self.afters[id], self.befores[id]
         if is_forward:
             base, theirs = theirs, base
@@ -409,10 +408,10 @@ class Overlapping:
         return wanted
 
     def act(self, act: Callable[[], Outcome], wanted: Disk | None, passed: Disk | None = None) -> bool:
-        """Do an act, and take it back and do it again; tell whether it was done.
+        """Do an act, reverse it and do it again; return whether it was done.
 
-        `passed`: messages were taken out before it or on the way, which goes to this recorded state. Then it
-        may collide with those, or find that state without a merge.
+        With `passed`, messages were taken out before it or on its way, and it goes to this recorded state.
+        Then it may collide with these messages, or reach that state without a merge.
         """
         before = self.made.disk
         outcome = self.made.attempt(act)
@@ -495,7 +494,7 @@ def test_taking_out_what_may_overlap_in_many_histories(seed: int) -> None:
     run_overlapping(seed, 30)
 
 
-# Merging under what others wrote: no act ever loses a line of anybody else
+# Merging with others' edits: no act ever loses a line of somebody else
 
 
 OWNERS = ["one", "two"]
@@ -503,19 +502,19 @@ OWNERS = ["one", "two"]
 
 @dataclass
 class Done:
-    """An act that can be taken back."""
+    """An act that can be reversed."""
 
     before: Disk
     after: Disk
     clock: int
-    """How much had happened by then."""
+    """How many steps there were before it."""
 
 
 class Crowd:
-    """Two sessions and a user who write lines into the same few texts, each with the name of its author.
+    """Two sessions and a user, who write lines with the author's name into the same few texts.
 
-    An agent removes or changes only lines of its own and those that were there at first. So whatever a
-    session does, the lines of the others have to be the same afterwards.
+    An agent removes or changes only its own lines and the original ones. So whatever a session does, the
+    lines of the others must stay the same.
     """
 
     def __init__(self, made: History) -> None:
@@ -550,7 +549,7 @@ class Crowd:
         return sorted(line for line in lines if line.startswith(tuple(others)))
 
     def write(self, name: str) -> None:
-        """Let somebody put in lines, and change or remove some that are theirs to change."""
+        """Make somebody add lines, and change or remove lines that they may change."""
         rand = self.random
         path = rand.choice(["a", "a", "d/b", "new", "d/new"])
         present = self.made.disk.get(path)
@@ -571,7 +570,7 @@ class Crowd:
             self.made.put(path, File(b"".join(lines), rand.choice([mode] * 8 + MODES)))
 
     def edit(self) -> None:
-        """Let the user write, outside of any message."""
+        """Make the user edit outside any message."""
         self.made.tell("edit")
         self.clock += 1
         self.write("user")
@@ -615,7 +614,7 @@ class Crowd:
         return None
 
     def unrevert(self, name: str, way: str) -> None:
-        """Take an act back; if nothing happened since, that is exact."""
+        """Reverse an act; if nothing happened since, the result is exact."""
         shadow = self.shadows[name]
         if not self.acts[name]:
             return
@@ -630,7 +629,7 @@ class Crowd:
         self.acts[name].pop()
         self.clock += 1
         if is_last and self.acts[name] and self.acts[name][-1].clock == done.clock - 1:
-            # What was before it is the last act again.
+            # The act before it is the last one again.
             self.acts[name][-1].clock = self.clock
 
     def attempt(self, name: str, act: Callable[[], Outcome]) -> Outcome | None:
@@ -643,7 +642,7 @@ class Crowd:
         lost = [line for line in others if line not in found]
         assert not lost, (lost, outcome)
         came = [line for line in found if line not in others]
-        # Between markers there is a version from long ago; and going forward brings back what was recorded.
+        # Between markers is an old version; and going forward restores what was recorded.
         assert not came or (outcome is not None and (outcome.marked or outcome.redone)), (came, outcome)
         return outcome
 

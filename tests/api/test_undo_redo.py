@@ -1,4 +1,4 @@
-"""Undo and redo by turns, moving both ways, and taking back what was done."""
+"""Undo and redo by turns, moving both ways, and reversing acts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.trees import Tree, assert_tree, executable, file, link, make_
 
 
 def states(shadow: Shadow) -> dict[str, str]:
-    """Give the state of each message of the session, oldest first."""
+    """Return the state of each message of the session, oldest first."""
     return {message.id: message.state for message in shadow.messages()}
 
 
 @pytest.fixture
 def line(shadow: Shadow, worktree: Path) -> Shadow:
-    """Four messages, each of which writes its number into `a` and makes a file of its own."""
+    """Four messages; each writes its number into `a` and creates a file."""
     make_tree(worktree, {"a": "0"})
     for number in (1, 2, 3, 4):
         with shadow.message(f"m{number}"):
@@ -31,7 +31,7 @@ def line(shadow: Shadow, worktree: Path) -> Shadow:
 
 
 def after(number: int) -> Tree:
-    """Give the worktree as it is after so many messages of the line."""
+    """Return the worktree after this many messages of the line."""
     return {"a": f"{number}", **{f"f{n}": "x" for n in range(1, number + 1)}}
 
 
@@ -200,7 +200,7 @@ def test_an_undo_of_a_message_that_changed_nothing_leaves_the_users_edits(
 
 @pytest.fixture
 def talk(shadow: Shadow, worktree: Path) -> Shadow:
-    """Three turns: two of a user's message and two answers, one of a message without a role."""
+    """Three turns: two with a user's message and two answers, one with a message without a role."""
     make_tree(worktree, {"a": "0"})
     for number, role in enumerate(["user", "assistant", "tool", "user", "assistant", "assistant", None], 1):
         with shadow.message(f"m{number}", role=role):
@@ -236,7 +236,7 @@ def test_redo_brings_back_whole_turns(talk: Shadow, worktree: Path, turns: int |
 
 
 def test_answers_without_a_question_are_a_turn_too(shadow: Shadow, worktree: Path) -> None:
-    """A session whose host records the agent's messages alone."""
+    """The host of this session records only the agent's messages."""
     for number in (1, 2):
         with shadow.message(f"m{number}", role="assistant"):
             make_tree(worktree, {f"f{number}": "x"})
@@ -336,7 +336,7 @@ def test_ids_that_sort_otherwise_do_not_matter(shadow: Shadow, worktree: Path) -
 
 
 def test_unrevert_brings_back_exactly_what_was_there(shadow: Shadow, worktree: Path) -> None:
-    """Deletions and the user's own edits too."""
+    """Including deletions and the user's own edits."""
     make_tree(worktree, {"changed": "0", "gone": "0", "run": executable("0"), "ln": link("run"), "d": {}})
     with shadow.message("m1"):
         replace_tree(
@@ -355,7 +355,7 @@ def test_unrevert_brings_back_exactly_what_was_there(shadow: Shadow, worktree: P
 
 
 def test_unrevert_leaves_alone_what_the_act_found_as_it_wanted_it(shadow: Shadow, worktree: Path) -> None:
-    """The undo did nothing to it, so that what the user makes of it later is in nobody's way."""
+    """The undo did not change it, so it does not conflict with a later edit of the user."""
     make_tree(worktree, {"f": "0", "g": "0", "d": {}})
     with shadow.message("m1"):
         replace_tree(worktree, {"f": "1", "g": "1"})
@@ -513,7 +513,7 @@ def test_unrevert_stops_at_the_newest_message_after_reversing_what_came_later(
 
 
 def test_a_message_of_another_session_does_not_bar_the_way_back(line: Shadow, worktree: Path) -> None:
-    """Each session has its own timeline; where both changed a path, that is a conflict."""
+    """Each session has its own timeline; if both changed a path, that is a conflict."""
     line.undo()
     with line.for_session("other").message("theirs"):
         make_tree(worktree, {"t": "x"})
@@ -566,7 +566,7 @@ def test_a_message_on_top_of_a_reverted_path_is_undone_to_what_was_there(
 
 
 def test_undo_over_a_reverted_path_in_one_go(line: Shadow, worktree: Path) -> None:
-    """The revert between the two messages is ours: no edit of somebody else's."""
+    """The revert between the two messages is an act of this session, not somebody else's edit."""
     line.revert("m4", paths=["a"])
     with line.message("m5"):
         make_tree(worktree, {"a": "5"})
@@ -639,7 +639,7 @@ def test_a_shadow_is_usable_from_several_threads(shadow: Shadow, worktree: Path)
 
 
 def test_redo_deletes_again_what_the_message_deleted(shadow: Shadow, worktree: Path) -> None:
-    """E2: OpenCode's redo leaves the files there."""
+    """E2: OpenCode's redo leaves them there."""
     make_tree(worktree, {"gone": "0", "d": {"gone": "0"}, "stays": "0"})
     with shadow.message("m1"):
         replace_tree(worktree, {"stays": "0"})
@@ -830,7 +830,7 @@ def test_an_open_message_of_another_session_stays_open(line: Shadow, worktree: P
         assert other.status().open == "theirs"
 
 
-# What undo and redo leave in the record
+# The record of undo and redo
 
 
 @pytest.mark.usefixtures("no_tidying")
@@ -865,7 +865,7 @@ def test_an_undo_that_stops_at_a_conflict_can_be_tried_again(line: Shadow, workt
 
 
 def test_an_archived_message_cannot_be_reverted_by_surprise(line: Shadow, worktree: Path) -> None:
-    """It is on another branch: what it did is not here."""
+    """It is on another branch, and its changes are not in the files."""
     line.undo()
     with line.message("new"):
         make_tree(worktree, {"a": "new"})
@@ -935,7 +935,7 @@ def test_permission_bits_of_a_file_with_two_names_come_back(shadow: Shadow, work
 
 
 @pytest.mark.parametrize("turns", [0, -1, 1.5, True, "m1"])
-def test_turns_are_whole_numbers(shadow: Shadow, worktree: Path, turns: Any) -> None:  # Any: a caller's
+def test_turns_are_whole_numbers(shadow: Shadow, worktree: Path, turns: Any) -> None:  # Any: from a caller
     make_tree(worktree, {"a": "1"})
     shadow.snapshot("m1")
 

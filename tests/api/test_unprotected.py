@@ -1,4 +1,4 @@
-"""What no snapshot covers: a message lists the ignored and too big files that changed while it was open."""
+"""Uncovered files: a message lists the ignored and too big files that changed while it was open."""
 
 from __future__ import annotations
 

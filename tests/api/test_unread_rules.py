@@ -1,6 +1,6 @@
-"""A file with rules that cannot be read: nothing that they may leave out is replaced or deleted.
+"""Ignore files that cannot be read: no act replaces or deletes what they may leave out.
 
-A snapshot covers more than it should then, and warns. What an act would do because of that is refused.
+Until then snapshots cover more than they should, and warn. Acts that depend on that are refused.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ rules = pytest.mark.parametrize("name", RULES.values(), ids=RULES)
 
 @contextmanager
 def unreadable(name: str, code: int = errno.EIO) -> Iterator[None]:
-    """Have a disk that does not give the files of one name."""
+    """Simulate a disk that cannot read the files of one name."""
     with pytest.MonkeyPatch.context() as patch:
         fail_calls(patch, "open", name.encode(), code)
         yield
 
 
 def ignore_later(shadow: Shadow, worktree: Path, name: str) -> Tree:
-    """Record a message, and let somebody write a rule and a file that it leaves out."""
+    """Record a message; then somebody writes a rule and a file that it leaves out."""
     make_tree(worktree, {"a": "0"})
     with shadow.message("m1"):
         make_tree(worktree, {"a": "1"})
@@ -136,7 +136,7 @@ def test_rules_count_again_as_soon_as_they_can_be_read(worktree: Path, name: str
 def test_restore_does_not_pass_over_a_link_that_cannot_be_read(
     shadow: Shadow, worktree: Path, code: int
 ) -> None:
-    """It is not in the tree and has to go; nobody knows what it is, so that less is done than was asked."""
+    """It is not in the tree and should be removed; its content is unknown, so the outcome is incomplete."""
     make_tree(worktree, {"a": "0"})
     tree = shadow.track()
     (worktree / "new").symlink_to("a")

@@ -1,4 +1,4 @@
-"""What a store takes: by path, by session and in all, with real git as the judge of sizes."""
+"""Space in a store, by path, by session and in total, compared with the sizes that real git reports."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.trees import make_tree
 
 
 def _git_sizes(store: Path) -> dict[str, int]:
-    """Ask git what each object takes on disk."""
+    """Get the size of each object on disk from git."""
     ask = ["cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objectsize:disk)"]
     listed = subprocess.run(
         ["git", "--git-dir", str(store), *ask], capture_output=True, text=True, check=True
     )
     pairs = (line.split() for line in listed.stdout.splitlines())
-    # Git knows the empty tree by heart, and does not look where it is.
+    # Git has the empty tree built in, and does not report where it is.
     return {name: int(size) or 1 + len(deflate(b"")) for name, size in pairs}
 
 
@@ -47,7 +47,7 @@ def grown(shadow: Shadow, worktree: Path) -> list[str]:
 
 @pytest.fixture
 def rough(worktree: Path, large_packs: None) -> Iterator[Shadow]:
-    """The same, for what git itself or somebody else does to the store."""
+    """The same store, to which git or somebody else writes."""
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         _grow(shadow, worktree)
         yield shadow
@@ -152,7 +152,7 @@ def test_all_that_is_stored_is_accounted_for(shadow: Shadow, grown: list[str]) -
 def test_stats_and_status_agree_on_what_a_store_takes(
     terminal: Terminal, project: Path, is_grown: bool
 ) -> None:
-    """What SQLite keeps beside its files while somebody reads them is no part of a store."""
+    """The files that SQLite keeps while somebody reads are no part of a store."""
     for number in range(5 if is_grown else 1):
         (project / "big").write_bytes(_noise(100_000))
         terminal.run("snapshot", f"m{number}")
@@ -193,7 +193,7 @@ def test_what_the_settings_do_not_keep_would_be_freed(worktree: Path) -> None:
 
 
 def test_after_a_repack_the_figures_are_those_of_git(rough: Shadow, worktree: Path) -> None:
-    """Deltas count with what they take."""
+    """Deltas count with their own size."""
     for number in range(5):
         (worktree / "text").write_text("".join(f"line {line} {line == number}\n" for line in range(200)))
         rough.track()
@@ -230,7 +230,7 @@ def test_a_session_takes_what_no_other_one_needs(shadow: Shadow, worktree: Path)
     shadow.track()
 
     figures = {figure.session: figure for figure in shadow.du_by_session()}
-    # The second version of `a` is before b's message as well.
+    # The second version of `a` is also the state before b's message.
     assert 3000 < figures["a"].bytes < 4000
     assert 1000 < figures["b"].bytes < 2000
     assert figures["a"].messages == 2
@@ -238,6 +238,7 @@ def test_a_session_takes_what_no_other_one_needs(shadow: Shadow, worktree: Path)
 
 
 def test_the_last_tree_is_nobodys_alone(shadow: Shadow, worktree: Path) -> None:
+    """The last tree is always kept, so no session alone needs its objects."""
     (worktree / "f").write_bytes(_noise(3000))
     shadow.snapshot("m1")
 

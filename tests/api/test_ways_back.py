@@ -1,4 +1,4 @@
-"""The way back from every act: the printed command, typed as it is, brings back files and log exactly."""
+"""The way back from every act: the printed command restores files and log exactly."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.support.trees import make_tree, read_tree
 
 
 def read_log(shadow: Shadow) -> object:
-    """Read all that a user sees of a session; a message that is open counts as one that just ended."""
+    """Read everything that a user sees of a session; an open message counts as one that has just ended."""
     status = shadow.status()
     messages = [
         (each.id, each.state.replace("open", "active"), each.branch, each.is_out, each.is_partly_reverted)
         for each in shadow.messages()
     ]
-    # How many files a branch changed is known of its open message only when that ends.
+    # The files that a branch changed are not known while its last message is open.
     branches = [replace(branch, files=0) for branch in shadow.branches()]
     return status.open or status.head, status.undone, messages, branches
 
@@ -36,7 +36,7 @@ def read_all(shadow: Shadow) -> tuple[object, object]:
 
 
 def go_back(outcome: Outcome) -> None:
-    """Type the printed command."""
+    """Run the printed command."""
     assert outcome.back is not None
     program, *words = shlex.split(outcome.back)
     assert program == "shadowtree"
@@ -45,7 +45,7 @@ def go_back(outcome: Outcome) -> None:
 
 @pytest.fixture
 def line(shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch) -> Shadow:
-    """Three messages, each of which writes its number into `a` and makes a file of its own."""
+    """Three messages; each writes its number into `a` and creates a file."""
     monkeypatch.chdir(worktree)
     make_tree(worktree, {"a": "0"})
     for number in (1, 2, 3):
@@ -58,7 +58,7 @@ def record(shadow: Shadow, number: int) -> None:
         make_tree(shadow.worktree, {"a": f"{number}", f"f{number}": "x"})
 
 
-# One after the other
+# Acts in sequence
 
 
 Act = Callable[[Shadow], Outcome]
@@ -192,14 +192,14 @@ def test_the_command_prints_what_is_needed_where_it_was_typed(
     assert read_all(line) == before
 
 
-# Random ones
+# Random acts
 
 
 TEXT = "".join(f"line {number}\n" for number in range(12))
 
 
 class Story:
-    """Somebody who edits, records and acts at random, in two sessions."""
+    """Edits, records and acts at random, in two sessions."""
 
     def __init__(self, root: Path, seed: int) -> None:
         self.root = root

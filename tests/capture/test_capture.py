@@ -1,4 +1,4 @@
-"""The tree id is git's own, on trees that nobody would make on purpose and on real ones."""
+"""The tree id is the one that git computes, for artificial trees and for real ones."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ AWKWARD_NAMES = [
     b"objects",
 ]
 SORTING_NAMES = [b"a", b"a.b", b"a-", b"a-b", b"a0", b"a:", b"a\x01", b"a\xff", b"ab", b"A", b"a ", b"a/"]
-"""Names around which git's order of a tree differs from that of plain bytes: a directory sorts as `a/`."""
+"""Names around which git's order of a tree differs from that of bytes: a directory sorts as `a/`."""
 
 CONTENTS = [
     b"",
@@ -201,7 +201,7 @@ def test_every_awkward_name_gives_gits_tree_id(
 def test_files_and_directories_whose_names_sort_around_a_slash_give_gits_tree_id(
     shadow: Shadow, worktree: Path, tmp_path: Path
 ) -> None:
-    """A directory sorts as if its name ended in a slash: `a.b`, `a/`, `a0`."""
+    """A directory sorts as if its name ended with a slash: `a.b`, `a/`, `a0`."""
     names = [os.fsdecode(name) for name in SORTING_NAMES if name != b"a/"]
     for turn in range(len(names) + 1):
         group = worktree / str(turn)
@@ -268,7 +268,7 @@ def test_the_tree_of_what_is_covered_is_gits_when_rules_are_in_force(
 def test_the_tree_id_stays_gits_through_random_changes(
     shadow: Shadow, worktree: Path, tmp_path: Path, seed: int
 ) -> None:
-    """What is remembered of the last snapshot never shows in the next one."""
+    """State that the last snapshot cached never affects the next one."""
     chance = random.Random(1000 + seed)
     make_tree(worktree, {name: _generate_tree(chance, depth=2) for name in "abcdef"})
     before = shadow.track()
@@ -285,7 +285,7 @@ def test_the_tree_id_stays_gits_through_random_changes(
         )
         by_git = _list_changes(shadow.store, before, after)
         ours = {changed.path: changed.status for changed in patch.files}
-        # The bits that git does not know make a change too; those paths it does not list.
+        # A change of bits that git does not record counts as well; git does not list those paths.
         assert {path: ours.get(path) for path in by_git} == by_git
         assert {ours[path] for path in ours.keys() - by_git.keys()} <= {"modified"}
         before = after
@@ -370,7 +370,7 @@ def test_dot_git_entries_are_never_covered_at_any_depth(
     assert snapshot.skipped == []
 
 
-# Trees made by chance
+# Random trees
 
 
 def _generate_tree(chance: random.Random, depth: int) -> Tree:
@@ -405,8 +405,8 @@ def _generate_value(chance: random.Random, depth: int) -> File | Link | Tree:
 
 
 def _change_something(chance: random.Random, worktree: Path) -> None:
-    """Make one change; one that cannot be made is none."""
-    # A directory named `.gitattributes` is a fault for `git fsck`, though `git add` takes it.
+    """Make one change, or none if it is not possible."""
+    # A directory named `.gitattributes` is an error for `git fsck`, although `git add` accepts it.
     paths = sorted(path for path in worktree.rglob("*") if path.name != ".gitattributes")
     if not paths:
         make_tree(worktree, _generate_tree(chance, 2))
@@ -417,7 +417,7 @@ def _change_something(chance: random.Random, worktree: Path) -> None:
 
 
 def _rewrite(chance: random.Random, path: Path) -> None:
-    """Change a file in place without changing its size; sometimes its mtime is put back too."""
+    """Change a file in place without changing its size; sometimes restore its mtime too."""
     if path.is_symlink() or not path.is_file():
         return
     status = path.stat()
@@ -428,7 +428,7 @@ def _rewrite(chance: random.Random, path: Path) -> None:
 
 
 def _replace(chance: random.Random, path: Path) -> None:
-    """Put something of any kind in the place of what is there."""
+    """Put something of any kind in the place of a file or directory."""
     _remove(chance, path)
     make_tree(path.parent, {path.name: _generate_value(chance, 1)})
 
@@ -457,11 +457,11 @@ def _add(chance: random.Random, path: Path) -> None:
         make_tree(path.parent, {name: _generate_value(chance, 1)})
 
 
-# What git says
+# Results of git
 
 
 def _git_tree_by_rules(worktree: Path, scratch: Path) -> str:
-    """Give the tree id of `git add -A` with all ignore rules in force, heavy directories among them."""
+    """Return the tree id of `git add -A` with all ignore rules, including those for heavy directories."""
     git("init", "--quiet", "--bare", scratch)
     (scratch / "info").mkdir(exist_ok=True)
     (scratch / "info" / "attributes").write_text(NEUTRAL_ATTRIBUTES)

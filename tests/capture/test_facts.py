@@ -1,4 +1,4 @@
-"""What stands beside a tree: written and read back, and the same for the same files."""
+"""Facts: written and read back, and equal for equal files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _modes = st.integers(0, 0o7777).map(lambda bits: 0o100000 | bits) | st.just(0o12
 
 
 def directory_of(modes: dict[bytes, int], *, skipped: dict[bytes, str] | None = None) -> Directory:
-    """Describe a directory that holds files with these modes."""
+    """Describe a directory that contains files with these modes."""
     directory = Directory(ROOT, NORMAL)
     directory.names = sorted(modes)
     directory.stats = array("q", [number for name in directory.names for number in (0, 0, 0, 0, modes[name])])
@@ -35,7 +35,7 @@ def directory_of(modes: dict[bytes, int], *, skipped: dict[bytes, str] | None = 
 
 
 def permissions(facts: DirectoryFacts, modes: dict[bytes, int]) -> dict[bytes, int]:
-    """Ask facts for the bits of each regular file."""
+    """Return the bits of each regular file, as the facts have them."""
     return {
         name: facts.permissions(name, is_executable=bool(mode & 0o100))
         for name, mode in modes.items()

@@ -13,7 +13,7 @@ def enter_all(stack: Stack, directory: bytes) -> Stack:
 
 
 def judge(text: bytes, path: bytes) -> bool | None:
-    """Judge one path by a root ignore file; a slash at its end makes it a directory."""
+    """Judge one path by an ignore file at the root; a trailing slash makes it a directory."""
     directory, _, name = path.rstrip(b"/").rpartition(b"/")
     return enter_all(Stack.root(parse(text)), directory).verdict(name, path.endswith(b"/"))
 
@@ -287,7 +287,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("line", [case[1] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
 def test_no_pattern_is_slow(line: bytes) -> None:
-    """A backtracking matcher does not come back from most of these; here each takes a few milliseconds."""
+    """A backtracking matcher would take forever on most of these; here each takes a few milliseconds."""
     with comes_back():
         stack = Stack.root(parse(line))
         for _ in range(30):

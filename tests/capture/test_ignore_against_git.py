@@ -1,4 +1,4 @@
-"""The ignore rules compared with git itself, on pattern sets drawn at random from a fixed seed."""
+"""The ignore rules compared with git itself, on random pattern sets from a fixed seed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Git:
         return done.stdout
 
     def verdicts(self, sources: Sources, paths: list[bytes]) -> Verdicts:
-        """Ask git about these paths under these ignore files."""
+        """Return git's verdict on these paths under these ignore files."""
         for path in self.written - set(sources):
             Path(os.fsdecode(os.path.join(self.root, path))).unlink(missing_ok=True)
         for path, text in sources.items():
@@ -76,7 +76,7 @@ class Git:
         }
 
     def our_verdicts(self, sources: Sources) -> Verdicts:
-        """Walk the same paths with our rules, as a walker does: below an ignored directory all is ignored."""
+        """Judge the same paths with our rules. As in a scan, all below an ignored directory is ignored."""
         rules = {path: ignore.parse(text) for path, text in sources.items()}
         at_root = [rules[path] for path in (EXCLUDES_FILE, INFO_EXCLUDE, b".gitignore") if path in rules]
         stacks: dict[bytes, ignore.Stack] = {b"": ignore.Stack.root(*at_root)}
@@ -146,7 +146,7 @@ def test_random_rules_mean_what_they_mean_to_git(git: Git, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_single_random_pattern_means_what_it_means_to_git(git: Git, seed: int) -> None:
-    """One pattern at a time, so that none hides behind another."""
+    """One pattern at a time, so that none hides another."""
     draw = random.Random(seed)
     for _ in range(60):
         sources = {b".gitignore": draw_line(draw)}

@@ -1,4 +1,4 @@
-"""Cases in which OpenCode's snapshots go wrong, or that its tests pin, as far as capture is concerned.
+"""Cases of recording in which OpenCode's snapshots go wrong, or that its tests require.
 
 `E` numbers are those of the experiments, `2a` numbers those of the behaviours in the research on OpenCode.
 """
@@ -24,12 +24,12 @@ LIMIT = 10 * 1024 * 1024
 
 
 def changes(shadow: Shadow, tree: str) -> dict[str, str]:
-    """Give the status of each path that changed since a tree."""
+    """Return the status of each path that changed since a tree."""
     return {changed.path: changed.status for changed in shadow.patch(tree).files}
 
 
 def unknown(shadow: Shadow, tree: str) -> list[str]:
-    """Give the paths of which the patch since a tree can say nothing."""
+    """Return the paths that are unknown in the patch since a tree."""
     return [skip.path for skip in shadow.patch(tree).skipped]
 
 
@@ -40,7 +40,7 @@ def stored(shadow: Shadow, tree: str, path: str) -> bytes:
 
 
 def make_repository(directory: Path, tree: Tree | None = None, *, commit: bool = True) -> Path:
-    """Make a git repository, with everything in it committed."""
+    """Make a git repository, and commit everything in it."""
     make_tree(directory, tree or {})
     git("init", "--quiet", "--initial-branch=main", cwd=directory)
     if commit:
@@ -87,7 +87,7 @@ def test_two_modified_files_with_names_outside_ascii_are_both_in_the_patch(
     ids=repr,
 )
 def test_names_that_git_quotes_come_back_exactly(shadow: Shadow, repository: Path, name: bytes) -> None:
-    """E5: OpenCode's patch holds a quoted or trimmed path, and its revert misses the file."""
+    """E5: OpenCode's patch has a quoted or trimmed path, and its revert misses the file."""
     path = repository / os.fsdecode(name)
     path.write_text("old")
     before = shadow.track()
@@ -106,7 +106,7 @@ def test_names_that_git_quotes_come_back_exactly(shadow: Shadow, repository: Pat
 def test_a_name_with_glob_characters_means_itself_alone(
     shadow: Shadow, repository: Path, changed: str, sibling: str
 ) -> None:
-    """E6: OpenCode's pathspecs match the sibling too."""
+    """E6: OpenCode's pathspecs also match the neighbouring file."""
     for path in (changed, sibling):
         (repository / path).parent.mkdir(parents=True, exist_ok=True)
         (repository / path).write_text("old")
@@ -140,7 +140,7 @@ def test_new_files_with_unicode_names_and_directories_are_in_the_patch(
 def test_a_worktree_with_an_awkward_name_inside_a_repository_covers_itself_alone(
     tmp_path: Path, name: str
 ) -> None:
-    """2a.24 to 2a.26, E3: the session runs in a folder of a repository whose name is a pattern."""
+    """2a.24 to 2a.26, E3: the session runs in a folder of a repository, and its name is a pattern."""
     outer = make_repository(
         tmp_path / "outer", {name: {"file": "1"}, "srca": {"file": "1"}, "src": {"f": "1"}}
     )
@@ -154,7 +154,7 @@ def test_a_worktree_with_an_awkward_name_inside_a_repository_covers_itself_alone
 
 
 def git_tree_of(worktree: Path, names: list[str], tmp_path: Path) -> str:
-    """Give git's tree id of some files of a worktree."""
+    """Return git's tree id for some files of a worktree."""
     alone = tmp_path / "alone"
     alone.mkdir()
     for name in names:
@@ -162,13 +162,13 @@ def git_tree_of(worktree: Path, names: list[str], tmp_path: Path) -> str:
     return git_tree(alone, tmp_path / "alone.git")
 
 
-# What is covered
+# Covered files
 
 
 def test_a_file_above_the_limit_is_listed_as_skipped_and_never_silently_missing(
     shadow: Shadow, repository: Path
 ) -> None:
-    """E9, 2a.9: OpenCode leaves files over 2 MiB out and tells nobody."""
+    """E9, 2a.9: OpenCode leaves out files over 2 MiB without a warning."""
     before = shadow.take_snapshot()
     with open(repository / "big.bin", "wb") as big:
         big.truncate(LIMIT + 1)
@@ -192,7 +192,7 @@ def test_a_text_file_of_a_mebibyte_and_one_of_the_limit_are_covered(shadow: Shad
 
 
 def test_a_file_that_is_tracked_though_ignored_is_covered(shadow: Shadow, worktree: Path) -> None:
-    """E11: OpenCode drops files that were added by force."""
+    """E11: OpenCode drops files that were added with --force."""
     make_repository(worktree, {".gitignore": "*.log\nbuild/\n", "a.log": "1", "build": {"out": "1"}})
     before = shadow.track()
     make_tree(worktree, {"a.log": "2", "build": {"out": "2"}, "b.log": "new", "build/other": "new"})
@@ -204,7 +204,7 @@ def test_a_file_that_is_tracked_though_ignored_is_covered(shadow: Shadow, worktr
 def test_deleting_a_file_that_is_tracked_though_ignored_is_a_change(
     shadow: Shadow, worktree: Path, path: str
 ) -> None:
-    """E11: the index tracks it before and after, so its absence is known."""
+    """E11: the index tracks it before and after, so its absence is certain."""
     make_repository(worktree, {".gitignore": "*.log\nbuild/\n", "a.log": "1", "build": {"out": "1"}})
     before = shadow.track()
     (worktree / path).unlink()
@@ -216,7 +216,7 @@ def test_deleting_a_file_that_is_tracked_though_ignored_is_a_change(
 def test_making_a_file_that_is_tracked_though_ignored_is_a_change(
     shadow: Shadow, worktree: Path, path: str
 ) -> None:
-    """E11: the same the other way round; the user had deleted it before."""
+    """E11: the reverse; the user had deleted it before."""
     make_repository(worktree, {".gitignore": "*.log\nbuild/\n", "a.log": "1", "build": {"out": "1"}})
     (worktree / path).unlink()
     before = shadow.track()
@@ -238,7 +238,7 @@ def test_a_tracked_file_that_becomes_ignored_and_changes_at_once_is_in_the_patch
 def test_an_untracked_file_that_becomes_ignored_is_unknown_and_not_deleted(
     shadow: Shadow, repository: Path
 ) -> None:
-    """E11b, 2a.28, 2a.29: nobody can say what became of it, so it is listed as skipped."""
+    """E11b, 2a.28, 2a.29: its later state is unknown, so it is listed as skipped."""
     make_tree(repository, {"secret.env": "1", "sub": {"x.env": "1"}})
     before = shadow.track()
     make_tree(repository, {".gitignore": "*.env\nsub/\n", "secret.env": "2", "other": "new"})
@@ -248,7 +248,7 @@ def test_an_untracked_file_that_becomes_ignored_is_unknown_and_not_deleted(
 
 
 def test_a_file_that_is_no_longer_ignored_is_unknown_and_not_added(shadow: Shadow, repository: Path) -> None:
-    """E11b the other way round: a revert must not unlink it."""
+    """E11b in reverse: a revert must not remove it."""
     make_tree(repository, {".gitignore": "*.env\n", "secret.env": "1"})
     before = shadow.track()
     (repository / ".gitignore").write_text("")
@@ -258,7 +258,7 @@ def test_a_file_that_is_no_longer_ignored_is_unknown_and_not_added(shadow: Shado
 
 
 def test_ignored_files_stay_out_of_the_patch(shadow: Shadow, repository: Path) -> None:
-    """2a.23, 2a.27, 2a.30, 2a.31: rules of the worktree, of info/exclude and of the user."""
+    """2a.23, 2a.27, 2a.30, 2a.31: rules of the worktree, of info/exclude and of the user's configuration."""
     config = Path(os.environ["HOME"], ".config", "git")
     make_tree(config, {"ignore": "*.global\n"})
     (repository / ".git" / "info").mkdir(exist_ok=True)
@@ -283,7 +283,7 @@ def test_ignored_files_stay_out_of_the_patch(shadow: Shadow, repository: Path) -
 
 
 def test_empty_directories_are_recorded_beside_the_tree(shadow: Shadow, repository: Path) -> None:
-    """E12: OpenCode never records them. 2a.5: they are in no patch."""
+    """E12: OpenCode never records them. 2a.5: no patch lists them."""
     before = shadow.take_snapshot()
     make_tree(repository, {"empty": {"inner": {}}})
 
@@ -306,7 +306,7 @@ def test_an_empty_directory_that_goes_is_recorded_too(shadow: Shadow, repository
 
 
 def test_a_change_of_permission_bits_alone_is_a_modification(shadow: Shadow, repository: Path) -> None:
-    """E14: OpenCode widens 0600 to 0644, because git trees know the exec bit only."""
+    """E14: OpenCode widens 0600 to 0644, because git trees record only the exec bit."""
     make_tree(repository, {"key": file("secret", 0o600), "run": "x"})
     before = shadow.track()
     (repository / "key").chmod(0o640)
@@ -337,7 +337,7 @@ def test_the_exact_permission_bits_are_recorded(shadow: Shadow, repository: Path
 
 
 def test_bits_above_the_permissions_are_not_recorded(shadow: Shadow, repository: Path) -> None:
-    """E14, F33: a recorded setuid bit could be brought back one day."""
+    """E14, F33: a recorded setuid bit might be restored one day."""
     before = shadow.track()
     make_tree(repository, {"tool": executable("x")})
     (repository / "tool").chmod(0o6755)
@@ -361,7 +361,7 @@ def test_bits_changed_and_changed_back_are_no_change(shadow: Shadow, repository:
 def test_files_of_a_nested_repository_are_ordinary_files(
     shadow: Shadow, repository: Path, commit: bool
 ) -> None:
-    """E15, E15b: OpenCode's add fails as a whole, or stores the commit's id instead of the files."""
+    """E15, E15b: OpenCode's whole add fails, or stores the commit's id instead of the files."""
     nested = make_repository(repository / "nested", {"x": "1", "sub": {"y": "1"}}, commit=commit)
     before = shadow.track()
     make_tree(nested, {"x": "2", "new": "3"})
@@ -411,7 +411,7 @@ def test_a_folder_of_several_repositories_is_covered_with_the_rules_of_each(
 def test_a_directory_replaced_by_a_symlink_is_a_change_and_nothing_freezes(
     shadow: Shadow, repository: Path, tmp_path: Path
 ) -> None:
-    """E16: in OpenCode every later add is fatal."""
+    """E16: in OpenCode every later add fails."""
     make_tree(repository, {"dir": {"x": "1", "y": "2"}})
     git("add", "--all", cwd=repository)
     elsewhere = make_tree(tmp_path / "elsewhere", {"x": "outside"})
@@ -432,7 +432,7 @@ def test_a_directory_replaced_by_a_symlink_is_a_change_and_nothing_freezes(
 def test_line_endings_and_keywords_are_stored_as_they_are(
     shadow: Shadow, repository: Path, attributes: str
 ) -> None:
-    """E17: OpenCode turns CRLF into LF, and does not see a change of line endings alone."""
+    """E17: OpenCode turns CRLF into LF, and does not notice a change of line endings alone."""
     content = b"one\r\ntwo\nthree\r$Id: x $\r\n"
     make_tree(repository, {".gitattributes": attributes, "mixed": content, "unix": "one\ntwo\n"})
     git("config", "core.autocrlf", "true", cwd=repository)
@@ -467,7 +467,7 @@ def test_a_repository_without_commits_is_captured(shadow: Shadow, worktree: Path
 
 
 def test_a_directory_that_is_no_repository_is_captured(shadow: Shadow, worktree: Path) -> None:
-    """Section 4.2, issue 38672: OpenCode records nothing and says that it reverted."""
+    """Section 4.2, issue 38672: OpenCode records nothing, and claims that it reverted."""
     make_tree(worktree, {"a": "1", ".gitignore": "*.log\n", "x.log": "1"})
     before = shadow.track()
     make_tree(worktree, {"a": "2", "x.log": "2"})
@@ -475,7 +475,7 @@ def test_a_directory_that_is_no_repository_is_captured(shadow: Shadow, worktree:
     assert changes(shadow, before) == {"a": "modified"}
 
 
-# The store stands alone
+# The store does not depend on the user's repository
 
 
 @pytest.mark.parametrize("harm", ["gc", "rewrite", "remove", "move"])
@@ -535,7 +535,7 @@ def test_a_stale_lock_file_of_git_disables_nothing(shadow: Shadow, repository: P
 
 
 def test_a_tree_that_the_store_does_not_know_is_an_error(shadow: Shadow, repository: Path) -> None:
-    """2a.13, E7: for OpenCode it is an empty patch, and then a deletion."""
+    """2a.13, E7: OpenCode returns an empty patch, and then deletes files."""
     shadow.track()
     for name in ("invalid-hash-12345", "0" * 40, "", "HEAD"):
         with pytest.raises(UnknownTree):
@@ -556,7 +556,7 @@ def test_a_fifo_is_skipped_and_the_rest_is_covered(shadow: Shadow, repository: P
 
 
 def test_links_to_files_and_directories_are_one_entry_each(shadow: Shadow, repository: Path) -> None:
-    """2a.7, 2a.20, 2a.22: a link to a directory is no directory, and one to itself is no loop."""
+    """2a.7, 2a.20, 2a.22: a link to a directory is not a directory, and one to itself is not a loop."""
     make_tree(repository, {"sub": {"dir": {"f": "1"}}})
     before = shadow.track()
     make_tree(
@@ -593,7 +593,7 @@ def test_a_hundred_and_one_changes_are_all_in_the_patch_in_order(shadow: Shadow,
 
 
 def test_hard_links_stay_linked(shadow: Shadow, repository: Path) -> None:
-    """E31, as far as capture goes: nothing is replaced."""
+    """E31, for recording: no file is replaced."""
     os.link(repository / "a.txt", repository / "also a.txt")
     before = (repository / "a.txt").stat()
 
@@ -609,11 +609,11 @@ def test_hard_links_stay_linked(shadow: Shadow, repository: Path) -> None:
     )
 
 
-# Worktrees side by side
+# Several worktrees
 
 
 def test_two_projects_do_not_see_each_other(tmp_path: Path) -> None:
-    """2a.33, 2a.36, 2a.61: also a linked worktree is a project of its own."""
+    """2a.33, 2a.36, 2a.61: a linked worktree is a project of its own too."""
     main_tree = make_repository(tmp_path / "main", {"shared": "1"})
     linked = tmp_path / "linked"
     git("worktree", "add", "--quiet", linked, cwd=main_tree)
@@ -634,7 +634,7 @@ def test_two_projects_do_not_see_each_other(tmp_path: Path) -> None:
 def test_eight_processes_tracking_one_worktree_at_once_agree(
     shadow: Shadow, repository: Path, tmp_path: Path
 ) -> None:
-    """E28: in OpenCode 35 of 64 calls gave an empty hash."""
+    """E28: in OpenCode 35 of 64 calls returned an empty hash."""
     make_tree(repository, {f"d{n}": {f"f{m}": f"{n} {m}" for m in range(20)} for n in range(10)})
     command = [
         sys.executable,
@@ -655,13 +655,13 @@ def test_eight_processes_tracking_one_worktree_at_once_agree(
     assert shadow.track() == git_tree(repository, tmp_path / "scratch")
 
 
-# Nothing of the user's git is touched, and none of it runs
+# The user's git is not touched and not run
 
 
 def test_no_hook_and_no_filter_of_the_user_ever_runs(
     shadow: Shadow, worktree: Path, canary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """E29, E30: OpenCode runs post-checkout hooks, and brings back what a clean filter made."""
+    """E29, E30: OpenCode runs post-checkout hooks, and restores the output of a clean filter."""
     make_repository(worktree, {"a.txt": "lower\r\n", "b.txt": "b\n"})
     make_tree(worktree, {".gitattributes": "* text filter=upper diff=upper ident\n"})
     git("config", "include.path", os.environ["GIT_CONFIG_GLOBAL"], cwd=worktree)
@@ -678,9 +678,9 @@ def test_no_hook_and_no_filter_of_the_user_ever_runs(
 def test_the_users_repository_is_the_same_to_the_byte_after_every_command(
     shadow: Shadow, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """E25: index, refs, objects, configuration and hooks, and not even a time changes."""
+    """E25: index, refs, objects, configuration and hooks, including their times."""
     nested = make_repository(repository / "nested", {"x": "1"})
-    # An index whose stamps are stale is what git itself would refresh.
+    # Git itself would refresh an index whose stamps are outdated.
     os.utime(repository / "a.txt")
     before_files = [_list_everything(top / ".git") for top in (repository, nested)]
     before = shadow.track()
@@ -694,7 +694,7 @@ def test_the_users_repository_is_the_same_to_the_byte_after_every_command(
 def test_nothing_is_written_into_the_worktree(
     shadow: Shadow, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Section 2 of the contract, beside E25."""
+    """Section 2 of the contract, in addition to E25."""
     make_tree(repository, {"sub": {"x": "1"}, "empty": {}})
     before = _list_everything(repository)
 
@@ -706,7 +706,7 @@ def test_nothing_is_written_into_the_worktree(
 def test_variables_of_git_have_no_effect(
     shadow: Shadow, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F51: a GIT_DIR or GIT_INDEX_FILE of a hook that started the agent."""
+    """F51: GIT_DIR or GIT_INDEX_FILE from a hook that started the agent."""
     make_tree(repository, {".gitignore": "*.log\n", "x.log": "1"})
     plain = shadow.take_snapshot()
     decoy = make_repository(tmp_path / "decoy", {"x.log": "tracked here"})
@@ -736,7 +736,7 @@ def _run_every_command(worktree: Path, tree: str, capsys: pytest.CaptureFixture[
 
 
 def _list_everything(top: Path) -> dict[str, tuple[object, ...]]:
-    """List all that is below a directory, itself included, with content and times of each."""
+    """List everything in a directory, itself included, with the content and times of each entry."""
     found: dict[str, tuple[object, ...]] = {}
     for path in [top, *sorted(top.rglob("*"))]:
         status = path.lstat()

@@ -1,4 +1,4 @@
-"""What changed from a recorded tree to now: `patch` and `diff` through the front door."""
+"""Changes from a recorded tree to now: `patch` and `diff` through `Shadow`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tests.support.trees import executable, file, link, make_tree
 
 
 def changes(shadow: Shadow, tree: str) -> dict[str, str]:
-    """List the paths of a patch with what happened to them; nothing may be skipped."""
+    """Return the status of each path in a patch; nothing may be skipped."""
     patch = shadow.patch(tree)
     assert patch.skipped == []
     return {changed.path: changed.status for changed in patch.files}
 
 
 def unknown(shadow: Shadow, tree: str) -> list[str]:
-    """List the paths of which a patch says that nothing is known; no path may have changed."""
+    """Return the paths that are unknown in a patch; no path may have changed."""
     patch = shadow.patch(tree)
     assert patch.files == []
     assert all(skip.reason for skip in patch.skipped)
     return [skip.path for skip in patch.skipped]
 
 
-# What happened to a path
+# Kinds of changes
 
 
 def test_nothing_changed_is_an_empty_patch(shadow: Shadow, worktree: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_change_of_bits_alone_is_a_modification(
 
 
 def test_the_bits_of_many_files_changed_are_many_modifications(shadow: Shadow, worktree: Path) -> None:
-    """What most files of a directory have is recorded once."""
+    """The facts record the bits of most files in a directory only once."""
     make_tree(worktree, dict.fromkeys("abc", "1"))
     tree = shadow.track()
     for name in "ab":
@@ -221,7 +221,7 @@ def test_a_patch_is_what_git_finds(shadow: Shadow, worktree: Path) -> None:
 
 @pytest.fixture
 def scratches(monkeypatch: pytest.MonkeyPatch) -> list[Scratch]:
-    """What was kept in memory for each look at the present state, in order."""
+    """The scratch of each snapshot in memory, in order."""
     made: list[Scratch] = []
 
     def make(file_bytes: int = 0) -> Scratch:
@@ -276,7 +276,7 @@ def test_a_diff_keeps_no_more_in_memory_than_it_may(
     assert list(scratch.find(object_id(b"blob", b"too much\n"))) == []
 
 
-# What nobody can know
+# Unknown paths
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_diff_keeps_no_more_in_memory_than_it_may(
 def test_a_rule_removed_or_added_leaves_a_path_unknown(
     rules: str, path: str, shadow: Shadow, worktree: Path
 ) -> None:
-    """The file was there all the time: it was neither added nor deleted."""
+    """The file existed all the time: it was neither added nor deleted."""
     if ".git/" in rules:
         init((worktree / rules).parent.parent.parent)
     for name in (path, rules):
@@ -411,7 +411,7 @@ def test_what_cannot_be_read_is_unknown(kind: str, shadow: Shadow, worktree: Pat
 
 
 def test_a_gitignore_that_ignores_itself_still_counts(shadow: Shadow, worktree: Path) -> None:
-    """Tools put one with `*` into their caches."""
+    """Tools put such a file, containing `*`, into their caches."""
     make_tree(worktree, {"a": "1", ".hypothesis": {"x": "1", "s": {"y": "1"}}})
     before = shadow.track()
     make_tree(worktree, {".hypothesis": {".gitignore": "*\n"}})
@@ -456,7 +456,7 @@ def test_a_tracked_file_that_is_ignored_changes_like_any_other(shadow: Shadow, w
 def test_a_tracked_file_that_is_ignored_can_be_deleted_and_come_back(
     path: str, shadow: Shadow, worktree: Path
 ) -> None:
-    """An index that tracks it covers it: that it is not there is known."""
+    """An index that tracks it covers it, so its absence is certain."""
     init(worktree)
     make_tree(
         worktree, {".gitignore": "*.o\nbuild/\n", "a.o": "1", "build": {"s": {"a": "1"}}, "venv": {"a": "1"}}
@@ -481,7 +481,7 @@ def test_rules_that_did_not_count_then_do_not_count_in_a_patch(shadow: Shadow, w
     assert changes(shadow, snapshot.tree) == {"a.o": "added"}
 
 
-# Which trees there are
+# Tree ids
 
 
 @pytest.mark.parametrize(
@@ -623,7 +623,7 @@ def test_a_diff_applies_with_git(shadow: Shadow, worktree: Path, tmp_path: Path)
     assert not (copy / "gone").exists()
 
 
-# Changes as the timeline keeps them
+# Changes as the timeline stores them
 
 FILE, OTHER = PathState(stat.S_IFREG | 0o644, b"1" * 20), PathState(stat.S_IFREG | 0o600, b"2" * 20)
 LINK = PathState(stat.S_IFLNK, b"3" * 20)

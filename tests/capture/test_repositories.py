@@ -1,4 +1,4 @@
-"""The user's repositories as git itself sees them; git is run here, never in the library."""
+"""The user's repositories as git itself sees them; the tests run git, the library never does."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.support.patience import comes_back
 VERSIONS = pytest.mark.parametrize("version", [2, 3, 4])
 ENTRY_HEAD = b"\0" * 24 + (0o100644).to_bytes(4, "big") + b"\0" * 32
 NO_CHECKSUM = b"\0" * 20
-"""What git writes where `index.skipHash` is set: damage behind it is for the parser to find."""
+"""The checksum that git writes with `index.skipHash`: then the parser has to find damage."""
 
 
 class Git:
-    """A repository made by git, with no settings but the test's own."""
+    """A repository made by git, with only the test's settings."""
 
     def __init__(self, top: Path, *options: str) -> None:
         self.top = top
@@ -79,7 +79,7 @@ class Git:
         self("update-index", "-z", "--index-info", stdin=lines)
 
     def tracked(self, cwd: Path | None = None) -> list[bytes]:
-        """What git says is tracked: files and links, each once."""
+        """Return what git tracks: files and links, each once."""
         entries = self("ls-files", "-z", "-s", "--sparse", cwd=cwd).split(b"\0")[:-1]
         return sorted({entry.partition(b"\t")[2] for entry in entries if entry.startswith((b"100", b"120"))})
 
@@ -106,7 +106,7 @@ def assert_reads_as_git(git: Git, top: Path | None = None) -> Tracked:
     return tracked
 
 
-# Where repositories are.
+# Finding repositories
 
 
 def test_a_repository_is_found_at_its_top_and_from_below(git: Git) -> None:
@@ -207,7 +207,7 @@ def test_a_submodule_is_a_repository_and_no_file_of_the_one_around(git: Git) -> 
     assert at(git.top / "vendor" / "other").git_dir == os.fsencode(git.top / ".git/modules/vendor/other")
 
 
-# What the index says.
+# Reading the index
 
 
 def test_a_repository_without_an_index_tracks_nothing(git: Git) -> None:
@@ -366,7 +366,7 @@ def test_an_index_cut_short_anywhere_is_a_problem_and_no_error(git: Git, version
         for cut in (content[:size], content[:size] + NO_CHECKSUM):
             git.write_index(cut)
             tracked = read_tracked(repository)
-            # Without its extensions an index is still whole.
+            # An index without its extensions is still complete.
             assert tracked.problem is not None or tracked.names == [b"a", b"b/c", b"b/cd"]
             assert tracked.problem is None or (tracked.names == [] and "\n" not in tracked.problem)
 
@@ -427,7 +427,7 @@ def test_a_name_that_could_lead_out_of_the_repository_is_a_problem(git: Git, nam
 
 
 def test_names_that_unfold_to_far_more_than_the_index_holds_are_a_problem(git: Git) -> None:
-    """Each entry keeps a name of a megabyte and adds a byte: a gigabyte out of one."""
+    """Each entry keeps a name of a megabyte and adds a byte, so one megabyte becomes a gigabyte."""
     entry = ENTRY_HEAD + b"\0\1\0"
     content = b"DIRC\0\0\0\4" + (1001).to_bytes(4, "big")
     content += entry + b"x" * 1_000_000 + b"\0" + (entry + b"x\0") * 1000
@@ -490,7 +490,7 @@ def test_a_large_index_is_read(git: Git) -> None:
     assert len(tracked.names) == 100_000
 
 
-# The names themselves.
+# Names
 
 
 def test_has_and_below_tell_names_from_prefixes_of_names() -> None:
@@ -567,7 +567,7 @@ def test_a_head_that_leads_in_a_circle_or_out_has_no_commit(git: Git, ref: str) 
     assert read_head(at(git.top)) is None
 
 
-# What is excluded.
+# Excludes
 
 PLACES: dict[str, Callable[[Git], Path]] = {
     "system": lambda git: git.top.parent / "gitconfig",
@@ -603,7 +603,7 @@ def ignored_by_git(git: Git, among: list[str]) -> list[str]:
 def test_the_config_nearest_to_the_repository_names_the_excludes(
     git: Git, top_place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each place names its own file of excludes, up to the one that must win."""
+    """Each place names a different excludes file, up to the one that must be used."""
     append(git.home / ".config" / "git" / "ignore", "default\n")
     git("config", "extensions.worktreeConfig", "true")
     for name in list(PLACES)[: top_place + 1]:
@@ -648,7 +648,7 @@ def test_another_config_home_holds_the_config_and_the_default_excludes(git: Git)
     ],
 )
 def test_the_path_of_the_excludes_is_taken_as_git_takes_it(git: Git, value: str, file: str | None) -> None:
-    """Even one that leads nowhere takes the place of the default."""
+    """Even a path that does not exist replaces the default."""
     append(git.home / ".config" / "git" / "ignore", "default\n")
     if file:
         append(git.top.parent / file, "x\n")

@@ -1,4 +1,4 @@
-"""What a message changed, told from the census alone: the same as comparing its trees tells, or nothing."""
+"""The changes of a message derived from the census: the same as from comparing trees, or none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Told = list[list[ChangedPath] | None]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    """Collect what is told from the census; the messages themselves are made by comparing trees."""
+    """Collect the changes derived from the census, and have the messages made by comparing trees."""
     found: Told = []
 
     def note(scan: Scan, tree: bytes, facts: bytes) -> None:
@@ -36,7 +36,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 def record(watched: Watched, id: str) -> Message:
-    """Record what was done since the last message."""
+    """Record the changes since the last message."""
     return watched.shadow.snapshot(id)
 
 
@@ -46,7 +46,7 @@ def test_random_edits_are_told_as_their_trees_tell_them(seed: int, watched: Watc
     answers = 0
     with editing(watched, 4000 + seed) as editor:
         for step in range(80):
-            # Most edits here make or remove something, of which only trees tell.
+            # Most edits here create or remove something; such changes are not derived from the census.
             for _ in range(editor.random.choice((1, 1, 2))):
                 with suppress(OSError):
                     editor.random.choice((editor.write, editor.change_bits, editor.edit))()
@@ -87,7 +87,7 @@ def test_a_name_that_came_or_went_is_left_to_the_trees(watched: Watched, told: T
 def test_what_is_known_is_not_relied_on_where_it_is_not_what_was_recorded(
     watched: Watched, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cache that lost its newest rows gives such a census."""
+    """Such a census is made from a cache that lost its newest rows."""
     record(watched, "first")
     (watched.top / "src" / "m.py").write_text("other")
     real = Scan.known

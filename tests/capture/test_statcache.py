@@ -1,4 +1,4 @@
-"""The stat cache after a power cut: rows may be old, torn or strange, and no snapshot is wrong for it."""
+"""The stat cache after a power cut: rows may be old, torn or foreign, but snapshots are right."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.support.trees import make_tree
 
 @pytest.fixture(autouse=True)
 def _later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every scan happen an hour later, so that the cache trusts what it knows of each file."""
+    """Make every scan an hour later, so that the cache trusts its stamps."""
     change_limits(monkeypatch, file_clock_ns=lambda: time.time_ns() + 3_600_000_000_000)
 
 
 @pytest.fixture
 def store(worktree: Path) -> Path:
-    """The store of a worktree with a file at the top and one below."""
+    """The store of a worktree with a file at the top and one below it."""
     make_tree(worktree, {"top": "t", "sub": {"f": "1", "deep": {"g": "1"}}})
     track(worktree)
     return store_of(worktree)
@@ -37,7 +37,7 @@ def store(worktree: Path) -> Path:
 
 @contextmanager
 def cache_of(store: Path) -> Iterator[sqlite3.Connection]:
-    """Open the cache of a store, and keep what was done to it."""
+    """Open the cache of a store, and save the changes of the body."""
     with closing(sqlite3.connect(store / "cache.db")) as connection, connection:
         yield connection
 
@@ -122,7 +122,7 @@ def test_rows_of_wrong_bytes_or_types_only_cost_time(
 def test_who_watches_saves_the_trees_above_what_changed_and_the_next_process_finds_them(
     worktree: Path, tmp_path: Path, is_looked_at: bool, is_watched: bool
 ) -> None:
-    """An old tree in a row could be one that was swept since, and be taken for a stored one."""
+    """An old tree in a row might have been swept since, and would count as stored."""
     store = tmp_path / "store"
     make_tree(worktree, {"top": "t", "sub": {"f": "1", "deep": {"g": "1"}}})
     rows = []

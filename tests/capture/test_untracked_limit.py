@@ -1,4 +1,4 @@
-"""The setting `max_untracked_dir_files`: large directories that git does not track are left out, and told."""
+"""The setting `max_untracked_dir_files` leaves out large directories that git does not track."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY: Tree = {f"{number}": "x" for number in range(6)}
 
 @pytest.fixture(params=[False, True], ids=["scanned", "watched"])
 def shadow(worktree: Path, request: pytest.FixtureRequest) -> Iterator[Shadow]:
-    """A repository in which `src` is tracked; a limit of 5 files."""
+    """A repository in which `src` is tracked, with a limit of 5 files."""
     make_tree(worktree, {"src": {"a": "1", **MANY}})
     git("init", "-q", cwd=worktree)
     git("add", "src/a", cwd=worktree)
@@ -64,7 +64,7 @@ def test_a_directory_that_gets_smaller_is_covered(take: Take, worktree: Path) ->
 
 
 def test_what_was_covered_stays_so(take: Take, worktree: Path) -> None:
-    """As with a file that becomes too big: what was protected must not cease to be."""
+    """As with a file that becomes too big: protected files must not become unprotected."""
     make_tree(worktree, {"data": {"a": "1"}})
     take()
     make_tree(worktree, {"data": MANY})

@@ -1,6 +1,6 @@
-"""The walk over a worktree that moves, resists or is out of all proportion.
+"""Scanning a worktree that changes, refuses access or is extremely large.
 
-A snapshot equals the disk in all that it covers; what it could not cover it lists as skipped.
+A snapshot equals the disk in everything that it covers, and lists as skipped what it could not cover.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ from tests.support.sweeps import fail_calls
 from tests.support.trees import Tree, link, make_tree
 
 STREAMED = 3 * 1024 * 1024
-"""A size that is read piece by piece."""
+"""The size of a file that is read piece by piece."""
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this")
 
 
 def blob_id(content: bytes) -> bytes:
-    """Give the id that git gives to a file's content."""
+    """Return the id that git gives to a file's content."""
     return sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).digest()
 
 
 def tree_id(*entries: tuple[bytes, bytes]) -> bytes:
-    """Give the id of a tree; an entry is its mode and name, such as `100644 a`, and an id."""
+    """Return the id of a tree; an entry is its mode and name, such as `100644 a`, and an id."""
     body = b"".join(entry + b"\0" + object_id for entry, object_id in entries)
     return sha1(b"tree %d\0" % len(body) + body, usedforsecurity=False).digest()
 
 
 def tree_of_file(name: bytes, content: bytes) -> str:
-    """Give the id of a tree that holds one file."""
+    """Return the id of a tree that contains one file."""
     return tree_id((b"100644 " + name, blob_id(content))).hex()
 
 
 def skipped(snapshot: Snapshot) -> list[str]:
-    """List the paths that a snapshot could not cover."""
+    """Return the paths that a snapshot could not cover."""
     return [skip.path for skip in snapshot.skipped]
 
 
 def run_python(script: str, *arguments: str | Path, **environment: str) -> Any:  # Any: JSON
-    """Run a script in a process of its own and give the JSON that it prints."""
+    """Run a script in a separate process, and return the JSON that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         env=surroundings(**environment),
@@ -77,7 +77,7 @@ def run_python(script: str, *arguments: str | Path, **environment: str) -> Any: 
 
 
 class Interference:
-    """Do something to a file just when a function of `os` is called for it."""
+    """Changes a file just when a function of `os` is called for it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, victim: Path) -> None:
         self.times = 0
@@ -89,7 +89,7 @@ class Interference:
         """Act before one of the calls, by default the first."""
         real = getattr(os, call)
 
-        def interfered(target: Any, *rest: Any, **named: Any) -> Any:  # Any: whatever the call takes
+        def interfered(target: Any, *rest: Any, **named: Any) -> Any:  # Any: the arguments of the call
             if self._seen < turn and self._is_meant(target):
                 self._seen += 1
                 if self._seen == turn:
@@ -103,7 +103,7 @@ class Interference:
         """Act after the first calls."""
         real = getattr(os, call)
 
-        def interfered(target: Any, *rest: Any, **named: Any) -> Any:  # Any: whatever the call takes
+        def interfered(target: Any, *rest: Any, **named: Any) -> Any:  # Any: the arguments of the call
             result = real(target, *rest, **named)
             if self.times < most and self._is_meant(target):
                 self.times += 1
@@ -123,7 +123,7 @@ class Interference:
 
 
 def assert_true_of_disk(snapshot: Snapshot, worktree: Path, scratch: Path) -> None:
-    """Compare a snapshot with what is on disk, apart from what it skipped. Removes that."""
+    """Compare a snapshot with the disk, apart from skipped paths, which are removed."""
     for path in skipped(snapshot):
         place = worktree / path
         if place.is_dir() and not place.is_symlink():
@@ -133,7 +133,7 @@ def assert_true_of_disk(snapshot: Snapshot, worktree: Path, scratch: Path) -> No
     assert snapshot.tree == git_tree(worktree, scratch)
 
 
-# Files that move while they are looked at
+# Files that change while they are read
 
 
 def _vanish(path: Path) -> None:
@@ -209,11 +209,11 @@ def test_a_file_that_moves_during_a_snapshot_is_true_or_skipped(
     turn: int,
     size: int,
 ) -> None:
-    """F24: before, after, or listed; never something between."""
+    """F24: the old state, the new state, or listed; never a mixture."""
     make_tree(worktree, {"sub": {"victim": b"x" * size, "bystander": "1"}, "other": "1"})
     victim = worktree / "sub" / "victim"
     before = git_tree(worktree, tmp_path / "before")
-    # A stamp of the future is doubted for sure, so that the file is read twice.
+    # A stamp in the future is always doubted, so the file is read twice.
     os.utime(victim, (2**32, 2**32))
     with monkeypatch.context() as patch:
         interference = Interference(patch, victim)
@@ -281,7 +281,7 @@ def test_a_directory_that_moves_during_a_snapshot_is_true_or_skipped(
     monkeypatch: pytest.MonkeyPatch,
     move: Callable[[Path], None],
 ) -> None:
-    """If it were left out silently, a later command would take it for known to be absent."""
+    """If it were left out silently, a later command would take it for absent."""
     make_tree(worktree, {"victim": {"x": "1", "deep": {"y": "2"}}, "bystander": "1"})
     victim = worktree / "victim"
     with monkeypatch.context() as patch:
@@ -337,10 +337,10 @@ def _put_in_place(path: Path, content: bytes) -> None:
 def test_a_writer_that_flips_a_file_never_gives_a_mixed_blob(
     shadow: Shadow, worktree: Path, flip: Callable[[Path, bytes], None], size: int
 ) -> None:
-    """F23. All A and all B are the only states that the disk ever has.
+    """F23. The disk only ever has all A or all B.
 
-    More than a page written over would not do: one `write` may be held up between two pages for longer than
-    a snapshot takes, and then the mixture is what the disk holds.
+    More than one page would not do: a `write` may be delayed between two pages for longer than a snapshot
+    takes, and then the disk really holds the mixture.
     """
     states = [b"A" * size, b"B" * size]
     allowed = {tree_of_file(b"flipping", state) for state in states}
@@ -432,7 +432,7 @@ def test_files_that_come_and_go_during_snapshots_raise_nothing(
 def test_rules_that_change_during_a_snapshot_never_make_a_file_known_to_be_absent(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scan went by the old rules and left the file out; the tree must not hold the new ones alone."""
+    """The scan left the file out by the old rules; the tree must not contain only the new rules."""
     make_tree(worktree, {".gitignore": "a.log\n", "a.log": "precious"})
     rules = worktree / ".gitignore"
     with monkeypatch.context() as patch:
@@ -450,7 +450,7 @@ def test_rules_that_change_during_a_snapshot_never_make_a_file_known_to_be_absen
 def test_special_files_are_skipped_and_never_opened(
     shadow: Shadow, worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F22: opening a FIFO would wait for ever, opening a device may do anything."""
+    """F22: opening a FIFO would wait forever, and opening a device may do anything."""
     make_tree(worktree, {"sub": {"plain": "1"}})
     os.mkfifo(worktree / "sub" / "fifo")
     monkeypatch.chdir(worktree)
@@ -522,7 +522,7 @@ def test_loops_of_links_are_links(shadow: Shadow, worktree: Path, tmp_path: Path
 def test_a_change_through_another_name_of_a_hard_link_is_seen(
     shadow: Shadow, worktree: Path, tmp_path: Path
 ) -> None:
-    """F32: one name may even lie outside the worktree."""
+    """F32: one of the names may even be outside the worktree."""
     make_tree(worktree, {"one": "old", "sub": {}})
     os.link(worktree / "one", worktree / "sub" / "two")
     os.link(worktree / "one", tmp_path / "outside")
@@ -538,7 +538,7 @@ def test_a_change_through_another_name_of_a_hard_link_is_seen(
     assert shadow.track() == git_tree(worktree, tmp_path / "scratch")
 
 
-# Names and sizes of trees
+# Names and sizes
 
 
 @pytest.mark.parametrize("variables", [{"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"}])
@@ -563,13 +563,13 @@ def test_names_are_bytes_in_every_locale(
 
 @pytest.fixture
 def deep_worktree(worktree: Path) -> Iterator[Path]:
-    """The worktree, removed at the end by a tool that does not recurse."""
+    """The worktree; at the end a tool removes it that does not recurse."""
     yield worktree
     subprocess.run(["rm", "-rf", worktree], check=True)
 
 
 def _nest(root: Path, depth: int, name: str, leaf: Callable[[int], None] = lambda fd: None) -> None:
-    """Make directories in each other, each with a file, and let `leaf` fill the last by its descriptor."""
+    """Make nested directories, each with a file; `leaf` fills the last one by its descriptor."""
     fd = os.open(root, os.O_RDONLY)
     for level in range(depth):
         os.mkdir(name, dir_fd=fd)
@@ -592,7 +592,7 @@ def _write_at(directory_fd: int, name: str, content: bytes) -> None:
 
 
 def _nested_tree(depth: int, name: bytes) -> str:
-    """Give the id of the tree that `_nest` makes."""
+    """Return the id of the tree that `_nest` makes."""
     tree = b""
     for level in reversed(range(depth)):
         entries = [(b"100644 f", blob_id(b"%d" % level))]
@@ -603,7 +603,7 @@ def _nested_tree(depth: int, name: bytes) -> str:
 
 
 LONG = "n" * 255
-"""Twenty of these in each other are longer than PATH_MAX."""
+"""Twenty of these, nested, are longer than PATH_MAX."""
 
 
 def test_a_tree_two_thousand_deep_is_covered(shadow: Shadow, deep_worktree: Path) -> None:
@@ -652,7 +652,7 @@ def test_links_and_rules_below_path_max_count_too(shadow: Shadow, deep_worktree:
 
 
 def test_a_repository_below_path_max_does_no_harm(shadow: Shadow, deep_worktree: Path) -> None:
-    """Its files are covered, or the snapshot says that they are not."""
+    """Its files are covered, or the snapshot lists them as skipped."""
 
     def fill(fd: int) -> None:
         os.mkdir(".git", dir_fd=fd)
@@ -719,7 +719,7 @@ def test_a_mount_point_inside_is_a_directory_like_others(
 
 @contextmanager
 def mounted(kind: str, place: Path, *options: str, source: str = "none") -> Iterator[None]:
-    """Mount something for the time of a block; skip the test where that is not allowed."""
+    """Mount something for the duration of a block; skip the test if that is not allowed."""
     command = ["mount", "-t", kind, *options, source, str(place)]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode != 0:
@@ -730,7 +730,7 @@ def mounted(kind: str, place: Path, *options: str, source: str = "none") -> Iter
         subprocess.run(["umount", str(place)], check=True)
 
 
-# What cannot be read
+# Paths that cannot be read
 
 AS_NOBODY = """
 import json, os, sys
@@ -798,7 +798,7 @@ def test_what_cannot_be_read_is_skipped_and_unknown(open_place: Path) -> None:
 def test_a_file_that_cannot_be_looked_at_is_skipped_alone(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
-    """Some network file systems list names that they then know nothing of."""
+    """Some network file systems list names for which stat then fails."""
     make_tree(worktree, {"bad": "1", "good": "1", "sub": {"good": "1"}})
     if is_known:
         shadow.track()
@@ -818,7 +818,7 @@ def test_what_may_be_there_and_cannot_be_looked_at_is_not_absent(
     victim = os.fsencode(name)
     real = os.open
 
-    def lose(target: Any, *rest: Any, **named: Any) -> int:  # Any: whatever `open` takes
+    def lose(target: Any, *rest: Any, **named: Any) -> int:  # Any: the arguments of `open`
         if target == victim:
             fail_calls(patch, "stat", victim, errno.EIO)
             raise FileNotFoundError(errno.ENOENT, "gone", target)
@@ -945,7 +945,7 @@ def _measure_big_file(place: Path, size: int) -> dict[str, Any]:
             big.write(random.Random(offset).randbytes(1 << 20))
         big.truncate(size)
     expected = bytes.fromhex(git("hash-object", "--no-filters", worktree / "big"))
-    # VmHWM and not ru_maxrss, which starts with what the parent had before exec.
+    # VmHWM and not ru_maxrss, which starts with the parent's value before exec.
     found: dict[str, Any] = run_python(PEAK_MEMORY, worktree, place / "store")
     assert_sound_store(place / "store")
     shutil.rmtree(place)
@@ -956,7 +956,7 @@ LIMIT_KIB = 100 * 1000 * 1000 // 1024
 
 
 def test_a_big_file_takes_no_memory_in_a_snapshot_a_status_a_patch_or_a_diff(tmp_path: Path) -> None:
-    """F18, F28: a process of its own tracks, changes and compares a file of 120 MB."""
+    """F18, F28: a separate process records, changes and compares a file of 120 MB."""
     figures = _measure_big_file(tmp_path, 120 * 1000 * 1000)
 
     assert figures["tree"] == figures["expected"]
@@ -1014,7 +1014,7 @@ def test_a_file_replaced_by_another_of_the_same_size_and_mtime_is_seen(
 
 
 def test_a_change_through_a_mapping_is_seen(shadow: Shadow, worktree: Path) -> None:
-    """Once it is flushed: until then not even the file's times tell of it."""
+    """After it is flushed: until then not even the file's times change."""
     path = worktree / "f"
     path.write_bytes(b"start")
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 5) as mapping:
@@ -1026,7 +1026,7 @@ def test_a_change_through_a_mapping_is_seen(shadow: Shadow, worktree: Path) -> N
 
 
 def test_a_write_that_outlasts_its_stamp_is_seen(worktree: Path) -> None:
-    """F34: a file gets its times when a write begins; a busy disk holds the rest up for 0.3 s and more.
+    """F34: a write stamps a file when it begins, and a busy disk may delay the rest for 0.3 s and more.
 
     A mapping shows the same without a busy disk: only the first store to a page changes the times.
     """
@@ -1067,7 +1067,7 @@ def test_names_that_come_and_go_behind_restored_times_are_seen(shadow: Shadow, w
 
 @needs_root
 def test_changes_within_one_tick_of_the_kernel_are_seen(tmp_path: Path) -> None:
-    """F34: ramfs stamps files with the time of the last tick, some milliseconds apart."""
+    """F34: ramfs stamps files with the time of the last tick; ticks are some milliseconds apart."""
     place = tmp_path / "ticks"
     place.mkdir()
     with mounted("ramfs", place), Shadow(place, settings={"min_free": 0}) as shadow:
@@ -1077,7 +1077,7 @@ def test_changes_within_one_tick_of_the_kernel_are_seen(tmp_path: Path) -> None:
 
 @pytest.fixture
 def coarse_worktree(tmp_path: Path) -> Iterator[Path]:
-    """A directory on a file system that knows whole seconds only."""
+    """A directory on a file system that stores only whole seconds."""
     image, place = tmp_path / "image", tmp_path / "coarse"
     place.mkdir()
     with image.open("wb") as file:
@@ -1113,7 +1113,7 @@ def test_rules_changed_within_one_second_of_a_coarse_clock_are_seen(coarse_workt
     make_tree(coarse_worktree, {".gitignore": "a.log\n", "a.log": "1", "b.log": "1"})
     with Shadow(coarse_worktree, settings={"min_free": 0}) as shadow:
         shadow.track()
-        time.sleep(4)  # until the directory itself is old enough to be remembered
+        time.sleep(4)  # until the directory itself is old enough to be cached
         shadow.track()
         _wait_for_second()
         for ignored, left in (("a", "b"), ("b", "a"), ("a", "b")):
@@ -1129,7 +1129,7 @@ def test_rules_changed_within_one_second_of_a_coarse_clock_are_seen(coarse_workt
 def test_a_streamed_file_written_within_one_second_of_a_coarse_clock_is_never_mixed(
     coarse_worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F23: reading a large file may outlast the time for which its stamp is doubted."""
+    """F23: reading a large file may take longer than its stamp is doubted."""
     path = coarse_worktree / "f"
     states = [b"A" * STREAMED, b"B" * STREAMED]
 

@@ -1,4 +1,4 @@
-"""The command line: what a person or an agent types, and what they get. The rules are tested elsewhere."""
+"""The command line: what people and agents type, and the output. The rules are tested elsewhere."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_diff_shows_lines_and_names_binary_files(terminal: Terminal, worktree: P
 
 
 def test_diff_into_a_pipe_keeps_the_lines_as_they_are(terminal: Terminal, worktree: Path) -> None:
-    """So that the output can be applied; only names are escaped there."""
+    """So that the output can be applied; only names are escaped in it."""
     terminal.run("track")
     (worktree / "a.txt").write_bytes(b"caf\xc3\xa9 \x1b\r\n")
 
@@ -184,7 +184,7 @@ def test_status_gives_the_documented_json(terminal: Terminal, worktree: Path) ->
     assert found["session"] == "default"
 
 
-# Where a command acts
+# The directory of a command
 
 
 def test_a_command_in_a_subdirectory_finds_the_worktree(
@@ -357,7 +357,7 @@ def test_a_deleted_current_directory_is_told(terminal: Terminal, worktree: Path)
     assert terminal.err == "shadowtree: .: the current directory no longer exists\n"
 
 
-# What people see
+# Output for people
 
 
 def test_names_cannot_steer_the_terminal(terminal: Terminal, worktree: Path) -> None:

@@ -1,4 +1,4 @@
-"""`shadowtree watch --auto`: what any program did becomes a message, and can be undone."""
+"""`shadowtree watch --auto`: the changes of any program become a message, and can be undone."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_changes_while_a_message_is_open_belongs_to_it(project: Path, termi
     terminal.run("watch", "--auto", "100ms", "--detach")
     terminal.run("begin", "m1")
     make_tree(project, {"a.txt": "by m1\n"})
-    # Long enough for a burst to be over: the daemon has looked at what changed, and left it alone.
+    # Long enough for a burst to end: the daemon has seen the changes and left them alone.
     wait_until(lambda: _count_requests(terminal) > 0)
     terminal.run("end", "m1")
     make_tree(project, {"a.txt": "by nobody\n"})
@@ -105,6 +105,7 @@ def test_in_the_foreground_each_message_is_told_and_ctrl_c_records_the_last_one(
 
 
 def test_recording_ends_with_who_wanted_it_while_watching_goes_on(project: Path, terminal: Terminal) -> None:
+    """Recording stops with `watch --auto`, but `watch --detach` keeps the worktree watched."""
     terminal.run("watch", "--detach")
     with subprocess.Popen(
         [*COMMAND, "watch", "--auto", "1h"], env=surroundings(), stdout=subprocess.PIPE, text=True

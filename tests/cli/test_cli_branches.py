@@ -1,4 +1,4 @@
-"""Branches, merging and attribution on the command line: what is told of them, and stories of users."""
+"""Branches, merging and attribution on the command line: the output, and stories of users."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ HOSTILE = "a\x1b[31mb\u202ec"
 SHOWN = "a\\x1b[31mb\\u202ec"
 
 
-# The graph, values in, lines out
+# The graph: values in, lines out
 
 
 def _line(*parents: int | None, **fields: object) -> list[Message]:
-    """Make messages from the numbers of those that they came after."""
+    """Make messages from the numbers of their parents."""
     return [
         make_message(number, parent=None if parent is None else f"msg_{parent}", **fields)
         for number, parent in enumerate(parents, 1)
@@ -135,7 +135,7 @@ def test_an_empty_graph_has_no_rows() -> None:
     assert _graph([]) == []
 
 
-# Branches, values in, lines out
+# Branches: values in, lines out
 
 
 def _branch(name: str = "fix-login", **fields: object) -> Branch:
@@ -191,7 +191,7 @@ def test_the_last_message_of_a_dropped_branch_is_named() -> None:
     ]
 
 
-# Blame, values in, lines out
+# Blame: values in, lines out
 
 
 def _entry(message: Message | None, minutes: int | None = 1, **fields: object) -> BlameEntry:
@@ -259,7 +259,7 @@ def test_blame_is_coloured_by_what_happened(monkeypatch: pytest.MonkeyPatch) -> 
     assert rows[1].startswith("\x1b[32mA\x1b[0m  1 min")
 
 
-# Status, values in, lines out
+# Status: values in, lines out
 
 
 def _status(changed: int, outside: int) -> list[str]:
@@ -284,7 +284,7 @@ def test_status_lists_ten_paths_and_counts_the_others() -> None:
     assert _status(12, 12)[-4:-1] == ["  M f08", "  M f09", "  and 2 more (use --json to list all)"]
 
 
-# Outcomes, values in, lines out
+# Outcomes: values in, lines out
 
 
 def _told(outcome: Outcome, **options: bool) -> str:
@@ -383,7 +383,7 @@ def test_a_plan_tells_which_files_would_get_markers() -> None:
     ]
 
 
-# Collisions, values in, lines out
+# Collisions: values in, lines out
 
 
 def _collision(*hunks: Hunk, path: str = "f") -> ConflictingPath:
@@ -473,7 +473,7 @@ LINES = "".join(f"{number}\n" for number in range(1, 21))
 
 
 def _lines(**changed: str) -> str:
-    """Give the numbers from 1 to 20, a line each, but for some: `_lines(_3="three")`."""
+    """Return the numbers from 1 to 20, one per line, with some replaced: `_lines(_3="three")`."""
     words = {key.removeprefix("_"): word for key, word in changed.items()}
     return "".join(f"{words.get(str(number), number)}\n" for number in range(1, 21))
 
@@ -703,7 +703,7 @@ def test_a_session_keeps_so_many_branches(terminal: Terminal, project: Path, wor
 
 
 def _edit(project: Path, **changed: str) -> None:
-    """Change lines of `a.txt` as a user does."""
+    """Change lines of `a.txt` as a user."""
     lines = (project / "a.txt").read_text().splitlines()
     for key, word in changed.items():
         lines[int(key.removeprefix("_")) - 1] = word
@@ -712,7 +712,7 @@ def _edit(project: Path, **changed: str) -> None:
 
 @pytest.fixture
 def edited(project: Path, work: Work) -> None:
-    """Two messages changed a file of 20 lines, and then the user did."""
+    """Two messages changed a file of 20 lines, and then the user changed it."""
     (project / "a.txt").write_text(LINES)
     work("m1", {"a.txt": _lines(_5="five")})
     work("m2", {"a.txt": _lines(_5="five", _10="ten"), "c.txt": "new\n"})
@@ -838,7 +838,7 @@ def test_switch_merges_under_an_edit(terminal: Terminal, project: Path, work: Wo
     assert (project / "long").read_text() == _lines(_1="one", _20="mine")
 
 
-# One message alone, the timeline alone
+# One message alone, and the timeline alone
 
 
 @pytest.fixture
@@ -1024,7 +1024,7 @@ def test_branches_belong_to_their_session(terminal: Terminal, work: Work) -> Non
     terminal.run("switch", "m1", "--session", "other", exit_code=12)
 
 
-# Wrong lines
+# Wrong usage
 
 
 @pytest.mark.parametrize(

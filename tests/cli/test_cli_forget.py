@@ -1,4 +1,4 @@
-"""The commands `forget`, `pin` and `unpin`, and what others say of what is forgotten."""
+"""The commands `forget`, `pin` and `unpin`, and how other commands report forgotten messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.terminal import Terminal
 
 @pytest.fixture
 def messages(terminal: Terminal, project: Path) -> Terminal:
-    """Three messages are recorded, each of which wrote one file."""
+    """Three recorded messages; each wrote one file."""
     for id in ("m1", "m2", "m3"):
         terminal.run("begin", id, "-m", f"work on {id}")
         (project / f"{id}.txt").write_text(id)

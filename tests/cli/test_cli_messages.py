@@ -1,4 +1,4 @@
-"""The commands around messages: what hosts of agents call, and what people read of it."""
+"""The commands for messages: those that hosts of agents call, and their output for people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _diff(path: str = "f0") -> FileDiff:
     return FileDiff(path, "modified", 2, 1, False, patch)
 
 
-# The log, values in, lines out
+# The log: values in, lines out
 
 
 def test_the_log_has_a_row_for_each_message_in_columns() -> None:
@@ -63,7 +63,7 @@ def test_texts_are_cut_to_the_width_of_the_terminal() -> None:
 
 
 def test_without_a_terminal_a_long_text_is_cut_too() -> None:
-    """Or one of them would push the columns out of sight for all."""
+    """Otherwise one row would push the columns of all rows out of sight."""
     (row,) = render_log([make_message(1, text="x" * 5000)], [None], now_ms=NOW_MS)
 
     assert f"  {'x' * 99}…  f0" in row
@@ -512,14 +512,14 @@ def test_recording_tells_of_what_is_not_protected(terminal: Terminal, project: P
 
 
 def _record(terminal: Terminal, project: Path, messages: int) -> None:
-    """Let messages change `a.txt` one after the other, the first one after its content `one`."""
+    """Record messages that change `a.txt` one after the other; its first content is `one`."""
     for number in range(1, messages + 1):
         terminal.run("begin", f"msg_{number}", "-m", f"do {number}")
         (project / "a.txt").write_text(f"work {number}\n")
         terminal.run("end", f"msg_{number}")
 
 
-# What is not protected
+# Files that are not protected
 
 
 def test_a_file_that_is_not_protected_is_told_where_it_matters(terminal: Terminal, project: Path) -> None:

@@ -1,4 +1,4 @@
-"""`shadowtree purge`: it asks, tells what stays, and can be taken to mean a path or a content."""
+"""`shadowtree purge`: it asks, reports what stays, and takes a path or a blob id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that write into the worktree: what they ask before, what they tell after, how they exit."""
+"""The commands that write into the worktree: their questions, their output, their exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = [
 ]  # fmt: skip
 
 
-# Outcomes, values in, lines out
+# Outcomes: values in, lines out
 
 
 def test_an_undo_is_told_in_a_sentence_and_the_files() -> None:
@@ -411,12 +411,12 @@ def test_what_is_refused_changes_nothing(
     assert _files(project) == CHANGED
 
 
-# Questions
+# Confirmation
 
 
 @pytest.fixture
 def grown(terminal: Terminal, project: Path) -> None:
-    """A message that made many files, and that nobody ended."""
+    """A message that created many files, and that nobody ended."""
     terminal.run("begin", "msg_1")
     for number in range(21):
         (project / f"new{number}").write_text("x")
@@ -488,7 +488,7 @@ def test_an_interrupt_at_the_question_changes_nothing(
     assert len(_files(project)) == 23
 
 
-# A look ahead
+# Previews
 
 
 @pytest.mark.usefixtures("changed")
@@ -569,7 +569,7 @@ def test_nobody_is_asked_without_a_terminal(
     assert capsys.readouterr().err == ""
 
 
-# What was interrupted before
+# Interrupted acts
 
 
 def test_what_was_recovered_is_told_by_any_command(
@@ -640,7 +640,7 @@ def test_an_interrupt_in_the_middle_of_an_act_changes_nothing(terminal: Terminal
 def test_an_interrupt_once_an_act_is_recorded_does_not_make_it_a_failure(
     terminal: Terminal, project: Path
 ) -> None:
-    """By I11. What was moved aside is being removed; the interrupt is held back until that is done."""
+    """By I11. Files that were moved aside are being removed, and the interrupt waits until that is done."""
     done = subprocess.run(
         [sys.executable, "-c", DIES.format(act="unlink", signal="SIGINT")], check=False, capture_output=True
     )

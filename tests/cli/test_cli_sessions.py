@@ -1,4 +1,4 @@
-"""Which session a command line means, `sessions`, `uninstall`, and what goes with all stores."""
+"""The session that a command uses; `sessions`, `uninstall`, and commands on all stores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def answered_by_daemon(project: Path) -> Iterator[None]:
         yield
 
 
-# Which one is meant
+# The session of a command
 
 
 @pytest.mark.parametrize("is_served", [False, True])
@@ -192,7 +192,7 @@ def test_a_second_purge_removes_what_the_first_one_left(
     assert find_bytes(store_of(project), [secret.encode()]) == []
 
 
-# Leaving
+# Uninstalling
 
 
 def test_destroy_all_removes_every_store_after_asking(

@@ -1,4 +1,4 @@
-"""What a store holds and takes, as people read it; the figures themselves are tested beside `Shadow`."""
+"""The contents and the size of a store, as people read them; the figures are tested through `Shadow`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.terminal import Terminal
 
 
 def record(terminal: Terminal, project: Path, session: str = "default") -> None:
-    """Record a message that writes something."""
+    """Record a message that changes a file."""
     terminal.run("--session", session, "begin", f"m-{session}")
     (project / f"{session}.bin").write_bytes(bytes(range(256)) * 400)
     terminal.run("--session", session, "end")
@@ -43,7 +43,7 @@ def test_the_store_of_a_deleted_directory_is_removed_when_you_say_so(
 ) -> None:
     other = project.parent / "other"
     shutil.copytree(project, other)
-    for directory in (other, project):  # the last one is where this process is from then on
+    for directory in (other, project):  # this process stays in the last one
         terminal.run("-C", str(directory), "wrap")
     shutil.rmtree(other)
 

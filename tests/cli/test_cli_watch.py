@@ -1,4 +1,4 @@
-"""`shadowtree watch`, and every other command with and without it: the same words, the same exit codes."""
+"""`shadowtree watch`, and every other command with and without it: the same output, the same exit codes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Line = tuple[str, ...]
 
 
 def write(**files: str) -> Edit:
-    """Write files; an underscore in a name stands for the dot."""
+    """Write files; an underscore in a name stands for a dot."""
     return lambda root: make_tree(root, {name.replace("_", "."): text for name, text in files.items()})
 
 
@@ -120,14 +120,14 @@ STORY: list[Edit | Line] = [
     ("--session", "\x01", "begin", "n2"),
     ("undo", "--session", "nobody"),
 ]
-"""What one does in a day, and what goes wrong; each line is compared."""
+"""Commands of a working day, and failures; the output of each is compared."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d\.\d+\+00:00)?")
 _AGE = re.compile(r"\b\d+ s\b")
 
 
 def tell(project: Path, capfd: pytest.CaptureFixture[str], more: Line) -> list[tuple[str, int, str, str]]:
-    """Go through the story, and note what each line printed."""
+    """Run the story, and collect the output of each line."""
     told = []
     for part in STORY:
         if not isinstance(part, tuple):
@@ -135,7 +135,7 @@ def tell(project: Path, capfd: pytest.CaptureFixture[str], more: Line) -> list[t
             continue
         exit_code = main([*part, *more])
         out, err = (_AGE.sub("AGE", _TIME.sub("TIME", text)) for text in capfd.readouterr())
-        # That is what differs, and is meant to.
+        # This difference is intended.
         out = out.replace('"watching": true', '"watching": false').replace("Changes are being watched\n", "")
         told.append((" ".join(part), exit_code, out, err))
     return told
@@ -169,7 +169,7 @@ def test_the_daemon_is_what_did_it(project: Path, terminal: Terminal) -> None:
             terminal.run(*words)
 
         (served,) = terminal.run_json("watch", "status")["worktrees"]
-    # The log counts the lines of the one message that it shows.
+    # The log also counts the changed lines of the message that it shows.
     assert served["requests"] >= 6
     assert served["sessions"] == ["default"]
 
@@ -216,6 +216,7 @@ def test_watching_in_the_background_begins_and_ends(project: Path, terminal: Ter
 
 
 def test_the_daemon_belongs_to_nobody(project: Path, terminal: Terminal) -> None:
+    """It has its own session, no terminal and no open file of the command that started it."""
     pid = terminal.run_json("watch", "--detach")["pid"]
 
     assert os.getsid(pid) not in (pid, os.getsid(0))
@@ -338,6 +339,8 @@ def test_watching_in_the_foreground_ends_with_the_command(project: Path, number:
 def test_who_presses_ctrl_c_as_soon_as_that_is_told_ends_the_watching(
     project: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Ctrl-C right after the first line of output is handled already."""
+
     def write_and_interrupt(lines: list[str]) -> None:
         write_lines(lines)
         signal.raise_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What a shell completes: asked as a shell asks, through the variables that click reads."""
+"""Shell completion, requested as a shell does, with the variables that click reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.terminal import Terminal
 
 @pytest.fixture
 def history(terminal: Terminal, project: Path) -> Terminal:
-    """One message in another session, and two in the session that recorded last, one on a branch."""
+    """A message in another session, and two in the session that recorded last, one of them on a branch."""
     terminal.run("snapshot", "elsewhere", "--session", "other")
     for id in ("msg_one", "msg_two"):
         (project / "a.txt").write_text(id)
@@ -29,8 +29,8 @@ def history(terminal: Terminal, project: Path) -> Terminal:
 
 
 def complete(terminal: Terminal, *words: str, shell: str = "bash") -> list[str]:
-    """Complete the last word as a shell does, and give what is proposed, without its kind."""
-    # bash counts the words, fish gives those before the last one and that one.
+    """Complete the last word as a shell does; return the proposals without their kind."""
+    # bash counts the words; fish passes the words before the last one, and the last one.
     typed, last = (words, str(len(words))) if shell == "bash" else (words[:-1], words[-1])
     variables = {
         "_SHADOWTREE_COMPLETE": f"{shell}_complete",
@@ -92,7 +92,7 @@ def test_a_damaged_store_is_not_told_of(history: Terminal) -> None:
 def test_an_interrupted_act_is_left_for_the_next_command(
     history: Terminal, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever presses Tab must not have files changed under their hands."""
+    """Pressing Tab must not change files."""
     monkeypatch.setattr(OpenStore, "has_to_recover", lambda opened: True)
     monkeypatch.setattr(Lock, "__enter__", lambda lock: pytest.fail("the lock was taken"))
 
@@ -109,7 +109,7 @@ def test_a_shell_gets_its_script(terminal: Terminal, shell: str) -> None:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_a_message(history: Terminal, project: Path, tmp_path: Path) -> None:
-    """A real bash takes the script, and its function fills in what was asked for."""
+    """A real bash loads the script, and its function returns the proposals."""
     program = tmp_path / "bin" / "shadowtree"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m shadowtree "$@"\n')

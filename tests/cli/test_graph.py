@@ -1,4 +1,4 @@
-"""The lanes of `log --graph`, values in, lines out. A small reader finds out again what came after what."""
+"""The lanes of `log --graph`: values in, lines out. A small parser works the parents out again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shadowtree.cli.views.graph import GraphLine, Point, draw_graph
 
 Parents = dict[int, int | None]
-"""What each point came after, in the order of the drawing; a point that is no key is not drawn."""
+"""The parents of each point, in the order of the drawing; a point that is not a key is not drawn."""
 
 
 def _points(parents: Parents, main: Sequence[int] = ()) -> list[Point]:
@@ -23,7 +23,7 @@ def _points(parents: Parents, main: Sequence[int] = ()) -> list[Point]:
 
 
 def _draw(parents: Parents, main: Sequence[int] = ()) -> list[str]:
-    """Draw points, with their names behind them."""
+    """Draw points with their names."""
     names = list(parents)
     return [
         line.drawing if line.place is None else f"{line.drawing} {names[line.place]}"
@@ -178,7 +178,7 @@ def test_lanes_are_drawn(parents: Parents, main: list[int], drawing: list[str]) 
 
 
 def test_a_lane_uses_the_place_of_one_that_just_ended() -> None:
-    """Those further right need not move twice."""
+    """Lanes further right need not move twice."""
     parents: Parents = {1: None, 2: 1, 3: 1, 4: 1, 5: 2, 6: 1}
 
     assert _draw(parents, [1, 6]) == [
@@ -206,7 +206,7 @@ def test_a_name_may_be_anything_that_can_be_compared() -> None:
 
 @st.composite
 def _trees(draw: st.DrawFn) -> tuple[Parents, list[int]]:
-    """Make a history: messages that came after any earlier one, of which the first few are not drawn."""
+    """Make a history: each message has any earlier one as its parent; the first few are not drawn."""
     size = draw(st.integers(0, 40))
     reach = draw(st.integers(1, 40))
     parents: Parents = {}
@@ -275,7 +275,7 @@ def test_the_line_in_force_goes_straight_down(tree: tuple[Parents, list[int]]) -
     if None in list(parents.values())[1:] or any(
         parent not in (None, *parents) for parent in parents.values()
     ):
-        return  # there are several beginnings, and it may be another one's turn on the left
+        return  # there are several first points, and the one on the left may not be next
     names = list(parents)
 
     for line in draw_graph(_points(parents, main)):
@@ -295,16 +295,16 @@ def test_a_long_history_with_many_branches_is_drawn_quickly() -> None:
     assert max(len(line.drawing) for line in lines) < 80
 
 
-# The reader
+# The parser
 
 Origin = int | str | None
-"""Where a lane comes from: the place of a point, or a name for one that is not drawn."""
+"""Where a lane comes from: the column of a point, or a name for a point that is not drawn."""
 
 
 def _read(lines: Sequence[GraphLine]) -> dict[int, Origin]:
-    """Tell what each point came after, by following the lanes from line to line.
+    """Return the parents of each point, by following the lanes from line to line.
 
-    Fails if a lane ends in the air, begins in the air, or meets another one.
+    Fails if a lane has no end, has no start, or meets another one.
     """
     parents: dict[int, Origin] = {}
     above: dict[int, Origin] = {}

@@ -1,4 +1,4 @@
-"""What people type to look at things: log, show, diff, cat, blame; colours, the pager, quiet, help."""
+"""Commands that show things: log, show, diff, cat, blame; colours, the pager, quiet, help."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def project(worktree: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def recorded(terminal: Terminal, project: Path) -> Terminal:
-    """Two messages, of which the second has a step."""
+    """Two messages; the second one has a step."""
     (project / "sub").mkdir()
     (project / "a").write_text("1\n")
     (project / "sub" / "b").write_text("1\n")
@@ -147,7 +147,7 @@ def test_git_applies_what_is_printed_or_refuses_all_of_it(
 def test_a_patch_of_a_name_that_looks_like_another_is_quoted(
     terminal: Terminal, project: Path, tmp_path: Path
 ) -> None:
-    """B12: as git quotes it, and not as people see it."""
+    """B12: quoted as git does, not as for people."""
     terminal.run("track")
     (project / "a\u202eb").write_text("1\n")
     copy = tmp_path / "copy"

@@ -1,4 +1,4 @@
-"""`shadowtree run`: what a command does is one message, and to the command nobody stands between."""
+"""`shadowtree run`: the changes of a command are one message, and the command notices nothing of us."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ while True:
     if select.select([0], [], [], 0.05)[0] and os.read(0, 1000) in (b"", b"quit\\n"):
         sys.exit(7)
 """
-"""A program that tells of the signals that it gets, until it is told to quit."""
+"""A program that prints the signals that it gets, until it is told to quit."""
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def changes(message: Message) -> list[tuple[str, str]]:
     return [(changed.path, changed.status) for changed in message.patch.files]
 
 
-# What is recorded
+# Records
 
 
 def test_the_whole_run_is_one_message(project: Path) -> None:
@@ -109,7 +109,7 @@ def test_it_can_be_undone_like_any_other(terminal: Terminal, project: Path) -> N
 
 
 def test_a_command_that_changed_nothing_is_not_recorded(terminal: Terminal, project: Path) -> None:
-    """So what was undone can still be redone, and no undo is spent on nothing."""
+    """So undone messages can still be redone, and no undo is used up for nothing."""
     run("touch", "c")
     terminal.run("undo")
     done = run("true")
@@ -124,7 +124,7 @@ def test_a_command_that_changed_nothing_is_not_recorded(terminal: Terminal, proj
 
 
 def test_the_session_is_the_one_that_is_given_and_the_commands_own_default(project: Path) -> None:
-    """What the command records by itself goes where the run is recorded."""
+    """Messages that the command records itself go to the same session as the run."""
     done = run("--session", "s1", "--", "sh", "-c", "touch c; echo $SHADOWTREE_SESSION")
 
     assert done.stdout == "s1\n"
@@ -146,7 +146,7 @@ def test_the_session_is_the_one_that_is_given_and_the_commands_own_default(proje
     ids=["plain", "dashes", "click", "joined"],
 )
 def test_all_after_the_first_word_belongs_to_the_command(project: Path, words: list[str]) -> None:
-    """The same whichever of the two parsers reads the line."""
+    """Both parsers treat the line the same way."""
     done = run(*words)
 
     assert (done.returncode, done.stdout) == (9, "")
@@ -174,7 +174,7 @@ def test_an_option_of_the_command_does_not_make_json_of_our_errors(terminal: Ter
     assert out == ""
 
 
-# How it ends
+# Exit codes
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 13, 255])
@@ -211,7 +211,7 @@ def test_what_cannot_be_executed_leaves_no_trace(project: Path, name: str) -> No
 
 
 def test_what_turns_out_to_be_no_program_is_not_recorded(project: Path) -> None:
-    """Only the system can tell, and it is asked when the message has begun."""
+    """Only the system can tell, and it does so after the message has begun."""
     (project / "broken").write_text("\0nothing that runs")
     (project / "broken").chmod(0o755)
 
@@ -235,7 +235,7 @@ def test_if_the_message_cannot_begin_the_command_is_not_run(project: Path) -> No
 @pytest.mark.parametrize("what", ["$SHADOWTREE_HOME", '"$PWD"'], ids=["store", "worktree"])
 @pytest.mark.parametrize(("code", "ours"), [(0, 1), (5, 5)], ids=["success", "failure"])
 def test_what_is_not_recorded_is_no_success(project: Path, what: str, code: int, ours: int) -> None:
-    """Incomplete, whatever the reason: the usage was right, and the worktree was wrapped."""
+    """Exit code 1, whatever the reason: the usage was right, and the worktree was wrapped."""
     done = run("--", "sh", "-c", f"rm -rf {what}; exit {code}")
 
     assert done.returncode == ours
@@ -252,7 +252,7 @@ def test_the_exit_code_is_passed_on_when_nobody_reads_what_we_say(project: Path)
     assert done.returncode == 6
 
 
-# What the command has
+# The command's surroundings
 
 
 def test_streams_are_the_commands(project: Path) -> None:
@@ -289,17 +289,17 @@ def test_the_command_starts_as_it_would_without_us(
 
 
 def _read_sets(status: str) -> list[int]:
-    """Read sets of signals, without what may differ.
+    """Read sets of signals, except those that may differ.
 
-    SIGCHLD, because who ignores it does not learn how the command ended; and two that the C library keeps for
-    itself and always ignores in what it starts.
+    These are SIGCHLD, because a process that ignores it does not learn how the command ended, and two that
+    the C library reserves and always ignores in processes that it starts.
     """
     left_out = 1 << (signal.SIGCHLD - 1) | 0b11 << 31
     return [int(line.split()[1], 16) & ~left_out for line in status.splitlines()]
 
 
 def test_a_descriptor_that_was_handed_to_us_is_handed_on(project: Path) -> None:
-    """As a make hands its jobserver to those that it starts."""
+    """As make passes its jobserver to the processes that it starts."""
     reader, writer = os.pipe()
     run("--", "sh", "-c", f"echo through > /proc/self/fd/{writer}", pass_fds=[writer])
     os.close(writer)
@@ -346,7 +346,7 @@ def test_a_signal_to_us_alone_reaches_the_command_once(project: Path, name: str)
 
 
 def test_a_timer_that_was_set_before_we_began_ends_the_command() -> None:
-    """It outlives a change of the program, and is how some limit the time of a command."""
+    """It survives the exec of another program, and some limit the time of a command this way."""
 
     def run_for_a_moment() -> int:
         with Relay() as relay:
@@ -381,7 +381,7 @@ def test_a_command_that_does_not_care_is_waited_for(project: Path) -> None:
     assert changes(message) == [("late", "added")]
 
 
-# As on macOS, where nobody tells who sent a signal
+# As on macOS, where nothing shows who sent a signal
 
 ON_MACOS = """
 import sys
@@ -392,7 +392,7 @@ sys.exit(shadowtree.cli.main.main(["run", "--", *sys.argv[1:]]))
 
 
 def start_as_on_macos(*words: str) -> subprocess.Popen[str]:
-    # In a session without a terminal: what is sent to it comes from nobody's keyboard.
+    # In a session without a terminal, no signal comes from a keyboard.
     return start(*words, command=[sys.executable, "-c", ON_MACOS], start_new_session=True)
 
 
@@ -438,7 +438,7 @@ def test_ctrl_c_reaches_the_command_once(shell: Shell, project: Path) -> None:
 
 
 def test_ctrl_c_ends_a_loop_of_the_shell(shell: Shell, project: Path) -> None:
-    """A shell goes on with its loop if what it waits for merely exits, even with the code 130."""
+    """A shell continues its loop if a command merely exits, even with code 130."""
     shell.type(f"for n in 1 2 3; do {RUN} sh -c 'echo rea\"\"dy $0; exec sleep 600' $n; done; echo never\n")
     shell.wait_for("ready 1")
     shell.type("\x03")
@@ -493,7 +493,7 @@ def test_in_the_background_it_stops_when_it_asks_the_terminal(shell: Shell, proj
 
 
 def _stop_runner(project: Path) -> None:
-    """Send SIGTSTP to the one process that runs `shadowtree run` in the project, and not to its group."""
+    """Send SIGTSTP only to the process that runs `shadowtree run` in the project, not to its group."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -509,7 +509,7 @@ def _stop_runner(project: Path) -> None:
 
 
 def test_an_interactive_shell_works(shell: Shell, project: Path) -> None:
-    """It makes a process group of its own and takes the terminal."""
+    """The shell makes its own process group and takes the terminal."""
     shell.type(f"{RUN} bash --norc --noprofile -i\n")
     shell.type("echo inner $((2 + 3))\n")
     shell.wait_for("inner 5")
@@ -524,14 +524,14 @@ def test_an_interactive_shell_works(shell: Shell, project: Path) -> None:
 
 
 def test_a_pipeline_keeps_the_terminal(shell: Shell, project: Path) -> None:
-    """What comes after us in a pipe may ask the terminal, so the command must not take it away."""
+    """A program after us in a pipe may use the terminal, so the command must not take it away."""
     shell.type(f"{RUN} echo produced | sh -c 'cat; read line < /dev/tty; echo read $line'\n")
     shell.wait_for("produced")
     shell.type("typed\n")
     shell.wait_for("read typed")
 
 
-# Undoing what failed
+# Undoing a failed command
 
 
 def test_a_failed_command_is_undone(project: Path) -> None:
@@ -562,7 +562,7 @@ def test_a_command_that_succeeded_is_not_undone(project: Path) -> None:
 
 
 def test_all_that_a_failed_command_made_goes_without_a_question(project: Path) -> None:
-    """It is more than half of the files, which `undo` would ask about."""
+    """These are more than half of the files, so `undo` would ask."""
     run("--undo-on-fail", "--", "sh", "-c", "for n in 1 2 3 4 5; do touch f$n; done; exit 1")
 
     assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
@@ -596,7 +596,7 @@ def test_if_it_cannot_be_undone_the_paths_are_listed_and_the_last_line_says_so(p
     assert (project / "a.txt").read_text() == "y\n"
 
 
-# Undoing what failed, when the command recorded in the same session
+# Undoing a failed command that recorded in the same session
 
 SHADOWTREE = " ".join(COMMAND)
 
@@ -653,7 +653,7 @@ def test_what_the_command_undid_itself_is_brought_back(terminal: Terminal, proje
 
 
 def test_what_is_not_undone_is_named(terminal: Terminal, project: Path) -> None:
-    """Between two messages: it belongs to neither."""
+    """They were made between two messages, and belong to neither."""
     agent = (
         f"{SHADOWTREE} end; touch between; {SHADOWTREE} begin m1; touch q; {SHADOWTREE} end; "
         f"{SHADOWTREE} begin m2; exit 3"
@@ -668,7 +668,7 @@ def test_what_is_not_undone_is_named(terminal: Terminal, project: Path) -> None:
 
 
 def test_with_json_what_is_not_undone_is_no_complete_undo(project: Path) -> None:
-    """The command undid an earlier message, and what it did next put that one on a branch."""
+    """The command undid an earlier message, and its next message archived that one."""
     run("--", "sh", "-c", "echo first > a.txt")
     agent = f"{SHADOWTREE} undo 2; touch q; exit 3"
     undo = json.loads(run("--json", "--undo-on-fail", "--", "sh", "-c", agent).stdout)["undo"]
@@ -723,7 +723,7 @@ def test_with_json_a_command_that_is_not_there_is_a_document_too(project: Path) 
     }
 
 
-# Messages inside of messages
+# Messages inside messages
 
 
 def test_a_run_inside_a_run_is_a_step_of_it(terminal: Terminal, project: Path) -> None:
@@ -749,7 +749,7 @@ def test_a_run_inside_a_step_overlaps_with_it(project: Path) -> None:
 
 
 def test_a_run_inside_a_run_that_could_not_be_undone_is_not_begun(project: Path) -> None:
-    """To undo is to end the open message, which is not over."""
+    """Undoing it would end the open message, which is not over."""
     inner = f"{SHADOWTREE} run --undo-on-fail -- sh -c 'echo x > b.txt; exit 5'"
     done = run("--id", "outer", "--", "sh", "-c", inner)
 
@@ -774,7 +774,7 @@ def test_a_run_inside_a_run_of_another_session_is_a_message(project: Path) -> No
 
 
 def test_a_message_that_the_command_begins_ends_that_of_the_run(project: Path) -> None:
-    """Each change belongs to one message, and what the agent says of its work is better than what we see."""
+    """Each change belongs to one message, and the agent's own description is better than ours."""
     agent = f"echo x > a.txt; {SHADOWTREE} begin m1; echo x > b.txt; {SHADOWTREE} end m1; exit 3"
     done = run("--id", "outer", "--", "sh", "-c", agent)
 
@@ -794,7 +794,7 @@ def test_the_id_of_the_open_message_is_taken(terminal: Terminal, project: Path) 
 
 
 def test_a_run_inside_an_open_message_is_a_step_of_it(terminal: Terminal, project: Path) -> None:
-    """Named after its command, and numbered if there is one with that name."""
+    """The step is named after its command, and numbered if the name is taken."""
     terminal.run("begin", "m1")
     (project / "a.txt").write_text("by m1\n")
     run("--meta", '{"tool": "bash"}', "--", "sh", "-c", "echo x >> c")

@@ -1,4 +1,4 @@
-"""Sessions as commits and back: complete, deterministic, growing little; refused when they are not whole."""
+"""Sessions as commits and back: complete, deterministic, with small additions, or refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def log(store: Path, ref: str, format: str) -> list[str]:
 
 
 def documents(worktree: Path, store: Path) -> list[object]:
-    """All that a user can read of a store."""
+    """Return everything that a user can read of a store."""
     found: list[object] = []
     for session in ("default", ODD):
         with Shadow(worktree, store=store, session=session, settings=SETTINGS) as shadow:
@@ -73,11 +73,11 @@ def documents(worktree: Path, store: Path) -> list[object]:
     return found
 
 
-# There and back
+# Export and rebuild
 
 
 def test_a_timeline_is_rebuilt_exactly(store: Path, tmp_path: Path) -> None:
-    """Refs and git are enough; nothing else of the store is needed."""
+    """Only refs and git are needed, and nothing else of the store."""
     export(store)
     wanted = read_rows(store)
 
@@ -108,7 +108,7 @@ def test_a_rebuilt_timeline_gives_the_same_commits(store: Path, tmp_path: Path) 
 
 
 def test_a_store_can_be_resumed_from_like_a_remote(worktree: Path, tmp_path: Path) -> None:
-    """Modes, links, empty directories and odd names are as they were."""
+    """Modes, links, empty directories and strange names are as before."""
     files: Tree = {
         "a.txt": "a\n",
         "private": file("key", 0o600),
@@ -153,7 +153,7 @@ def test_an_empty_store_has_no_refs(shadow: Shadow) -> None:
     assert export(shadow.store) == ({}, 0, 0)
 
 
-# The same again, and a little more
+# Another export, and one more message
 
 
 def test_the_same_timeline_gives_the_same_ids_wherever_it_is(store: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_the_same_timeline_gives_the_same_ids_wherever_it_is(store: Path, tmp_pa
 
 
 def test_one_more_message_adds_a_few_small_objects(worktree: Path, tmp_path: Path) -> None:
-    """Git sends no more than these: what is in a tree that the other side has stays behind."""
+    """Git sends only these objects: those in a tree that the other side has are not sent."""
     store, other = tmp_path / "store", tmp_path / "other"
     git("init", "--quiet", "--bare", other)
     git("--git-dir", other, "config", "receive.unpackLimit", "1")
@@ -216,7 +216,7 @@ def test_what_is_forgotten_is_in_no_commit(told: Path, store: Path) -> None:
     assert "kept by a pin" not in "".join(log(store, ref, "%B"))
 
 
-# Git as the referee
+# Compared with git
 
 
 def test_git_log_reads_as_what_happened(store: Path) -> None:
@@ -301,11 +301,11 @@ def test_git_finds_no_fault_and_the_log_of_all_branches_has_no_rows(store: Path)
     git("--git-dir", store, "fsck", "--full", "--strict", "--no-dangling")
 
 
-# What is not whole is refused
+# Incomplete exports are refused
 
 
 def damage(store: Path, commit: bytes, name: bytes, change: Callable[[bytes], bytes | None]) -> bytes:
-    """Change one blob in the tree of a commit, or with None leave it out; return the new commit."""
+    """Change one blob in the tree of a commit, or with None remove it; return the new commit."""
 
     def write(_: Database, objects: Objects) -> bytes:
         sink = LooseSink(store)
@@ -328,7 +328,7 @@ def damage(store: Path, commit: bytes, name: bytes, change: Callable[[bytes], by
 
 
 def edit(table: str, change: Callable[[list[dict[str, Any]]], object]) -> Callable[[bytes], bytes]:
-    """Change the rows of a table, as they are in a blob."""
+    """Change the rows of a table in a blob."""
 
     def apply(content: bytes) -> bytes:
         rows = [decode_row(line) for line in content.splitlines()]

@@ -1,4 +1,4 @@
-"""Names of refs: readable where they are plain, valid to git, unique on any disk, and read back exactly."""
+"""Names of refs: readable if they are plain, valid for git, unique on any disk, and decoded exactly."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_git_takes_every_name(session: str, branch: str) -> None:
 
 
 def test_git_writes_and_lists_all_of_them_beside_each_other(tmp_path: Path) -> None:
-    """No ref has to be a file where another one needs a directory, whatever the sessions are called."""
+    """No ref may need a file where another one needs a directory, whatever the names of sessions."""
     git("init", "--quiet", "--bare", tmp_path)
     commit = git("commit-tree", "-m", "x", git("mktree", cwd=tmp_path), cwd=tmp_path)
     sessions = list(dict.fromkeys([*ODD, *(one + other for one in PIECES for other in PIECES)]))

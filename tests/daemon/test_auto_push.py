@@ -1,4 +1,4 @@
-"""The setting `auto_push`: what was recorded is pushed when nobody wants anything."""
+"""The setting `auto_push`: the daemon pushes new records in idle time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMING = "tick_s=0.05, push_after_s=0.05"
 
 @pytest.fixture
 def server(tmp_path: Path, worktree: Path) -> Path:
-    """A server to which somebody pushed once."""
+    """A server to which the user has pushed once."""
     server = make_server(tmp_path / "server.git")
     with Shadow(worktree) as shadow:
         shadow.snapshot("m0")

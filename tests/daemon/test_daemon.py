@@ -1,4 +1,4 @@
-"""The daemon: who may talk to it, what it serves and how long, and what becomes of work if a side dies."""
+"""The daemon: who may use it, what it serves and how long, and what happens to work if a side dies."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from tests.support.values import make_message, make_outcome
 
 
 def is_found(worktree: Path) -> bool:
-    """Tell whether a command would let the daemon do its work."""
+    """Return whether a command would use the daemon."""
     found = find_remote(os.environ, str(worktree), store=None, session="default")
     if found is not None:
         found.close()
@@ -65,7 +65,7 @@ def is_found(worktree: Path) -> bool:
 
 
 def require(worktree: Path, session: str = "default") -> Shadow:
-    """Give the shadow that a command uses if the daemon does its work."""
+    """Return the shadow of a command that uses the daemon."""
     found = find_remote(os.environ, str(worktree), store=None, session=session)
     assert found is not None
     return found
@@ -188,7 +188,7 @@ def test_the_log_is_of_bounded_size(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("log*")} == {0o600}
 
 
-# The meeting place
+# The endpoint
 
 
 def test_directory_and_socket_are_for_their_owner_alone(place: Endpoint) -> None:
@@ -251,7 +251,7 @@ def test_a_socket_that_a_dead_daemon_left_is_replaced(worktree: Path, place: End
 def test_another_user_is_not_talked_to(place: Endpoint, worktree: Path) -> None:
     with daemon():
         serve_kept(worktree)
-        # Even if the directory let them in.
+        # This is checked even if the directory let them in.
         for path in (place.directory, place.socket):
             os.chmod(path, 0o777)
         raw = (
@@ -281,7 +281,7 @@ def test_a_daemon_of_another_user_is_not_talked_to(
         assert place.connect() is None
 
 
-# Who is like the daemon
+# Circumstances
 
 
 def test_a_daemon_of_another_version_is_not_talked_to(worktree: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_command_with_another_environment_does_without(
 
 
 def test_a_command_with_another_umask_does_without(worktree: Path) -> None:
-    """What an act makes anew has the bits that the umask leaves."""
+    """The umask determines the bits of new files."""
     with daemon():
         serve_kept(worktree)
         old = os.umask(0o077)
@@ -353,6 +353,7 @@ def test_a_worktree_is_found_from_inside_it(worktree: Path) -> None:
 
 
 def test_a_store_of_its_own_is_served_to_those_who_name_it(worktree: Path, tmp_path: Path) -> None:
+    """A store that is not in the usual place is served only to commands that name it."""
     store = tmp_path / "own store"
     with daemon():
         with greet() as client:
@@ -466,7 +467,7 @@ def test_what_is_not_used_is_dropped_and_a_daemon_without_work_ends(worktree: Pa
 
 
 def test_a_worktree_may_be_dropped_sooner_than_others(worktree: Path) -> None:
-    """Hooks ask for that."""
+    """Hooks request that."""
     wish = {"worktree": str(worktree), "store": None, "idle_s": 0.2, "watch_share": 0.25}
     with daemon(timing="tick_s=0.05, round_s=0.05, linger_s=0.05") as process:
         with greet() as client:
@@ -529,7 +530,7 @@ def test_the_owner_of_the_lock_is_known_without_the_socket(place: Endpoint) -> N
 
 
 def test_a_quiet_worktree_is_looked_over(worktree: Path) -> None:
-    """What is written through a mapping is told by nobody."""
+    """Nothing reports writes through a mapping."""
     make_tree(worktree, {"a": "1"})
     looked = (
         "from shadowtree import Shadow\n"
@@ -594,7 +595,7 @@ def test_an_error_is_the_same_as_without(worktree: Path) -> None:
             with pytest.raises(DuplicateMessage, match="m1") as caught:
                 remote.snapshot("m1")
             assert caught.value.session == "default"
-            # And the conversation goes on.
+            # The conversation continues.
             assert remote.begin("m2").id == "m2"
 
 
@@ -631,7 +632,7 @@ def prepare_undo(worktree: Path) -> None:
 
 @contextmanager
 def held_undo(worktree: Path, held: Path, at: str) -> Iterator[subprocess.Popen[str]]:
-    """A command whose undo the daemon has begun, and holds before the first call of `at`."""
+    """Start a command whose undo the daemon has begun; it waits before the first call of `at`."""
     prepare_undo(worktree)
     with daemon(HOLD_AT.format(at=at, held=str(held), patience=PATIENCE_S)):
         serve_kept(worktree)
@@ -687,7 +688,7 @@ def test_a_command_that_dies_while_it_is_asked_changes_nothing(
         with require(worktree) as remote, pytest.raises(error):
             remote.restore(tree, confirm=leave)
 
-        # The daemon is free for the next one.
+        # The daemon can serve the next command.
         with require(worktree) as remote:
             assert remote.begin("m1").id == "m1"
     assert_tree(worktree, {"a": "1", "b": "2"})
@@ -714,7 +715,7 @@ def test_ctrl_c_in_a_command_stops_its_act(worktree: Path, tmp_path: Path) -> No
 
 
 def test_ctrl_c_that_comes_too_late_is_told_as_done(worktree: Path, tmp_path: Path) -> None:
-    # What was moved aside is removed when the act is recorded.
+    # Files that were moved aside are removed once the act is recorded.
     with held_undo(worktree, tmp_path / "held", at="unlink") as command:
         command.send_signal(signal.SIGINT)
         out, _ = command.communicate()
@@ -725,7 +726,7 @@ def test_ctrl_c_that_comes_too_late_is_told_as_done(worktree: Path, tmp_path: Pa
 
 
 def test_a_reader_does_not_wait_for_somebody_who_is_asked(worktree: Path) -> None:
-    """A command of its own would not wait either, and it reads by itself then."""
+    """A command without the daemon would not wait either; the reader then reads by itself."""
     make_tree(worktree, {"a": "1"})
     tree = Shadow(worktree).track()
     make_tree(worktree, {"b": "2"})
@@ -835,7 +836,7 @@ def test_a_message_begins_once_whenever_the_daemon_dies(worktree: Path, at: str)
 
 @pytest.mark.parametrize("at", ["first", "stage", "exchange", "commit", "unlink", "answer"])
 def test_an_act_is_done_once_whenever_the_daemon_dies(worktree: Path, at: str) -> None:
-    """`unlink` comes when it is recorded: from then on nobody can say who did it."""
+    """`unlink` comes after the record: from then on nothing shows which of the two did it."""
     prepare_undo(worktree)
     with daemon(KILL_AT.format(at=at)) as process:
         serve_kept(worktree)
@@ -922,7 +923,7 @@ def test_a_daemon_that_hangs_is_not_waited_for(worktree: Path) -> None:
 def test_a_daemon_that_falls_silent_is_not_waited_for(
     worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows what it will do when it wakes up, so that the command does nothing itself."""
+    """Nothing predicts what it will do when it wakes up, so the command does nothing itself."""
     prepare_undo(worktree)
     held = tmp_path / "held"
     code = HOLD_AT.format(at="exchange", held=str(held), patience=PATIENCE_S)
@@ -941,7 +942,7 @@ def test_a_daemon_that_falls_silent_is_not_waited_for(
         stopping.join()
         process.send_signal(signal.SIGCONT)
 
-        # It notices that nobody is there any more, and takes it back.
+        # It notices that the command has gone, and rolls the act back.
         with require(worktree) as remote:
             assert remote.status().undone == []
     assert_tree(worktree, {"a": "2", "b": "2"})

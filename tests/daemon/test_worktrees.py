@@ -1,4 +1,4 @@
-"""Worktrees that are served: recording what happens by itself, begun and ended by several at once."""
+"""Worktrees that the daemon serves: automatic recording, started and stopped by several commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Story = Callable[[Served], Coroutine[object, object, None]]
 
 
 def tell(worktree: Path, story: Story) -> None:
-    """Run a story of a worktree that is served, in a loop of its own."""
+    """Run a coroutine with a worktree that is served, in a separate event loop."""
 
     async def run() -> None:
         wish = Wish(str(worktree), None)
@@ -49,7 +49,7 @@ def count_recorders() -> int:
 
 
 def test_to_ask_for_the_status_is_no_use(worktree: Path) -> None:
-    """It would keep an unused worktree served, and put off what is done in idle time."""
+    """It would keep an unused worktree served, and delay the work of idle time."""
 
     async def story(served: Served) -> None:
         before = served.idle_since_s, served.is_tidy, served.used_s
@@ -83,7 +83,7 @@ def test_no_command_pays_for_repacking_while_idle_time_is_to_come(
 def test_what_is_dropped_while_recording_begins_is_not_recorded(
     worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else nobody could end it: no list has it any more."""
+    """Otherwise nothing could stop it, because no list contains it any more."""
     has_begun, may_go_on = threading.Event(), threading.Event()
 
     def begin(auto: Auto) -> None:
@@ -119,6 +119,8 @@ def test_what_is_dropped_before_recording_begins_is_not_recorded(worktree: Path)
 
 
 def test_who_records_goes_on_when_another_one_who_wanted_it_too_has_gone(worktree: Path) -> None:
+    """The latest wish that is left counts; without one, recording stops."""
+
     def first(kind: str, content: object) -> None:
         pass
 
@@ -141,7 +143,7 @@ def test_who_records_goes_on_when_another_one_who_wanted_it_too_has_gone(worktre
 
 
 def test_a_bug_in_recording_is_told(worktree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`watch status` must not say that bursts are recorded when they are not."""
+    """`watch status` must not claim that bursts are recorded if they are not."""
 
     def fail(auto: Auto, stop: threading.Event) -> None:
         raise RuntimeError("a bug")

@@ -1,4 +1,4 @@
-"""What a worktree holds before and after a message, with every kind of change there is."""
+"""The worktree before and after a message that makes every kind of change."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ AFTER: Tree = {
     "stays": {"f": "new", "g": "same"},
     "build.log": "no rule covers it any more",
 }
-"""What a message makes of it: every kind of change there is."""
+"""The worktree after a message with every kind of change."""
 OTHER: Tree = {
     "same.txt": "same",
     "text.txt": TEXT.replace("line 3\n", "line 3 of the other\n"),
@@ -73,4 +73,4 @@ OTHER: Tree = {
     "empty, comes": "a file",
     "stays": {"f": "other", "g": "same", "h": {}},
 }
-"""What another message makes of what was before."""
+"""The worktree after another message, also from `BEFORE`."""

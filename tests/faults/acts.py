@@ -53,7 +53,7 @@ COMMANDS: dict[str, Callable[[Shadow], object]] = {
 
 
 def position_of(shadow: Shadow) -> object:
-    """Tell where a session stands, and all that its timeline says of messages and branches."""
+    """Return where a session stands, with all messages and branches of its timeline."""
     status = shadow.status()
     return (
         (status.head, status.open, status.undone),
@@ -65,8 +65,8 @@ def position_of(shadow: Shadow) -> object:
 class Act(Scene):
     """A worktree in which an act is about to be done.
 
-    Two messages are recorded: the first one made what is `BEFORE`, the second one `AFTER`. Then the user
-    wrote a rule by which one of its files is not covered any more. What else goes before is the act's.
+    Two messages are recorded: the first one made `BEFORE`, the second one `AFTER`. Then the user wrote a rule
+    that excludes one of the files. `before` does whatever else the act needs.
     """
 
     least = 60
@@ -100,7 +100,7 @@ class Act(Scene):
         self._events = self.count_events()
         self._expected: dict[tuple[bool, str], object] = {}
         self.before: dict[str, Mark] = {}
-        """What is there before the act."""
+        """The worktree before the act."""
         self.put_back()
         self.act()
         self.after = copy_of(worktree)
@@ -110,63 +110,63 @@ class Act(Scene):
         self.put_back()
 
     def be_brief(self) -> None:
-        """Let one of four commands come next: what each comes to has to be found out first."""
+        """Use only four commands for the next one: the expected result of each has to be computed first."""
         self._next_command = cycle(choose(self.commands, 4))
 
     def put_back(self) -> None:
-        """Have everything as it was before the act, the worktree being the same directory."""
+        """Restore everything as it was before the act; the worktree stays the same directory."""
         refill(self.worktree, self._saved / "worktree")
         put_back(self._saved / "store", self.store)
         self.before = read_marks(self.worktree)
 
     def prepare(self) -> None:
-        """Be about to do it."""
+        """Restore everything as it was before the act."""
         self.put_back()
 
     def open(self, worktree: Path | None = None, store: Path | None = None) -> Shadow:
         """Open a worktree, by default its own, as a new process would."""
-        # Whether files are synced one by one must not turn with what else this machine writes.
+        # Whether files are synced one by one must not depend on what else this machine writes.
         limits = replace(usual_limits(), unwritten_bytes=0)
         return Shadow(worktree or self.worktree, store=store, settings=self._settings, limits=limits)
 
     def act(self) -> object:
-        """Do it, as a new process would."""
+        """Do the act, as a new process would."""
         with self.open() as shadow:
             return self._act(shadow)
 
-    # What it came to
+    # The result
 
     def is_done(self) -> bool:
-        """Tell whether the act is in the timeline."""
+        """Return whether the act is in the timeline."""
         return self.count_events() > self._events
 
     def count_events(self) -> int:
-        """Count what the timeline has of the session, without touching it."""
+        """Count the events of the session in the timeline, without touching it."""
         return read_timeline(self.store, lambda journal: len(journal.events_after(0, 1)))
 
     def has_intent(self) -> bool:
-        """Tell whether an act is not finished, without touching anything."""
+        """Return whether an act is unfinished, without touching anything."""
         return read_timeline(self.store, lambda journal: bool(journal.open_intents()))
 
     def assert_before(self) -> None:
-        """Everything is as it was: the very same files."""
+        """Check that everything is as it was: the very same files."""
         found = read_marks(self.worktree)
         assert plain(found) == plain(self.before)
         assert found == self.before
 
     def assert_after(self) -> None:
-        """All of it is done, and what is the same in both is the very same file."""
+        """Check that the whole act is done, and that unchanged files are the very same files."""
         found = read_marks(self.worktree)
         assert plain(found) == self.after
         kept = {path: mark for path, mark in self.before.items() if self.after.get(path) == mark[:3]}
         assert {path: found[path] for path in kept} == kept
 
     def assert_settled(self) -> None:
-        """It is exactly as it was or exactly as it shall be, as the timeline says."""
+        """Check that the act is done completely or not at all, as the timeline says."""
         (self.assert_after if self.is_done() else self.assert_before)()
 
     def check(self, hit: Hit) -> None:
-        """Whoever is told of an error finds nothing changed; the next command makes the rest good."""
+        """Check that after an error nothing is changed, and that the next command recovers the rest."""
         if hit.fault == "bit flip":
             self._check_damaged(hit)
             return
@@ -180,7 +180,7 @@ class Act(Scene):
     def _check_outcome(self, hit: Hit) -> None:
         if hit.error is None:
             assert self.is_done()
-            # What could not be cleaned up is left for the next command.
+            # Files that could not be cleaned up are left for the next command.
             found = {path: mark for path, mark in copy_of(self.worktree).items() if not is_temporary(path)}
             assert found == self.after | self._left_alone(unread_of(hit))
             return
@@ -191,7 +191,7 @@ class Act(Scene):
             self.assert_before()
 
     def _left_alone(self, unread: list[str]) -> Copy:
-        """Give what was at some paths, what is below them and what leads there."""
+        """Return the entries at some paths, below them, and above them."""
         return {
             path: mark
             for path, mark in plain(self.before).items()
@@ -199,7 +199,7 @@ class Act(Scene):
         }
 
     def _check_unread(self) -> None:
-        """What could not be read is in no record; the rest comes back, and all is as it was."""
+        """Check that no record has unread files, and that unrevert brings back everything else."""
         assert_records_whole(self.store)
         with self.open() as shadow:
             shadow.unrevert()
@@ -216,7 +216,7 @@ class Act(Scene):
             self.assert_after()
 
     def check_next(self, command: str) -> None:
-        """The next command makes good what was interrupted, says so, and does what it does otherwise."""
+        """Check that the next command recovers the interrupted act, says so, and has its usual result."""
         is_done, has_intent = self.is_done(), self.has_intent()
         assert_records_whole(self.store)
 
@@ -226,7 +226,7 @@ class Act(Scene):
 
         assert (copy_of(self.worktree), came_to) == self._expect(is_done, command), command
         if command in READING:
-            # Not asked again: some of these are in the timeline too.
+            # `is_done` is not called again, because some of these commands also add events.
             (self.assert_after if is_done else self.assert_before)()
         assert self.has_intent() is False
         assert len(recovered) == has_intent, recovered
@@ -236,7 +236,7 @@ class Act(Scene):
         assert_no_leftovers(self.store)
 
     def _expect(self, is_done: bool, command: str) -> object:
-        """Tell what a command comes to where nobody was killed."""
+        """Return the result of a command if nothing was killed."""
         key = is_done, command
         if key not in self._expected:
             self._expected[key] = self._find_expected(is_done, command)
@@ -256,7 +256,7 @@ class Act(Scene):
         return found, came_to
 
     def _run(self, command: str, shadow: Shadow) -> object:
-        """Run a command; give how it was refused, if it was, and where the session stands then."""
+        """Run a command; return how it was refused, if it was, and where the session then stands."""
         try:
             self.commands[command](shadow)
             refusal = ""
@@ -266,7 +266,7 @@ class Act(Scene):
 
 
 def unread_of(hit: Hit) -> list[str]:
-    """List the paths that an act left alone because the disk did not give them, and said so."""
+    """List the paths that an act left alone because they could not be read, as its outcome says."""
     if not hit.is_reading or not isinstance(hit.outcome, Outcome):
         return []
     unread = [each.path for each in hit.outcome.skipped if "cannot be read" in each.reason]
@@ -275,7 +275,7 @@ def unread_of(hit: Hit) -> list[str]:
 
 
 def is_temporary(path: str) -> bool:
-    """Tell whether a path is what an act puts aside."""
+    """Return whether a path is a temporary file of an act."""
     return ".shadowtree-tmp-" in path
 
 
@@ -285,7 +285,7 @@ class Recording(Act):
     least = 4
 
     def check(self, hit: Hit) -> None:
-        """After an error nothing is recorded, or all of it; and it can be done now."""
+        """Check that after an error everything or nothing is recorded, and that the act can be done now."""
         if hit.error is None or hit.fault == "bit flip":
             super().check(hit)
             return
@@ -304,7 +304,7 @@ class Recording(Act):
 
 
 class Recovery(Act):
-    """An act that was killed half-way, and the command that makes it good."""
+    """An act that was killed half-way, and the command that recovers it."""
 
     least = 4
     spared = frozenset({"bit flip"})
@@ -318,18 +318,18 @@ class Recovery(Act):
         self._is_done = self.is_done()
 
     def prepare(self) -> None:
-        """Leave it half-way."""
+        """Leave the act half-way."""
         self.put_back()
         assert kill_at(super().act, self._kill_at).signal
         assert self.has_intent()
 
     def act(self) -> object:
-        """Make it good."""
+        """Recover it."""
         with self.open() as shadow:
             return shadow.status() if self._kill_at else self._act(shadow)
 
     def check(self, hit: Hit) -> None:
-        """Somebody makes it good in the end."""
+        """Check that some command recovers it in the end."""
         assert hit.error is None or isinstance(hit.error, ShadowError | KeyboardInterrupt), repr(hit.error)
         assert_records_whole(self.store)
         with self.open() as shadow:
@@ -341,7 +341,7 @@ class Recovery(Act):
         assert_no_leftovers(self.store)
 
 
-# What goes before an act
+# Preparations of acts
 
 
 def record(shadow: Shadow, message: str, old: Tree, new: Tree) -> None:
@@ -359,27 +359,27 @@ def edit_text(shadow: Shadow, line: int, text: str) -> None:
 
 
 def fork(shadow: Shadow) -> None:
-    """Let the second message be on a branch called `old`, and another one be in force."""
+    """Move the second message to a branch called `old`, and record another one in its place."""
     shadow.undo()
     record(shadow, "m3", BEFORE, OTHER)
     shadow.rename_branch(shadow.branches()[0].name, "old")
 
 
 def fork_and_switch(shadow: Shadow) -> None:
-    """Switch to the branch."""
+    """Fork, and switch to the branch."""
     fork(shadow)
     shadow.switch("old")
 
 
 def fork_and_go_on(shadow: Shadow) -> None:
-    """Switch to the branch and go on with it, so that what is left has a name already."""
+    """Switch to the branch and continue it, so that the line that an act leaves already has a name."""
     fork_and_switch(shadow)
     with shadow.message("m4"):
         edit_text(shadow, 10, "line 10 of the fourth")
 
 
 def fork_and_begin(shadow: Shadow) -> None:
-    """Have a message open, which an act ends first."""
+    """Leave a message open, which an act ends first."""
     fork(shadow)
     shadow.begin("m4")
     edit_text(shadow, 10, "line 10 of the fourth")
@@ -387,7 +387,7 @@ def fork_and_begin(shadow: Shadow) -> None:
 
 
 def fork_twice(shadow: Shadow) -> None:
-    """Let one branch be listed and one be dropped: a session keeps a single one."""
+    """Make two branches, although a session may keep only one: the older one is dropped."""
     shadow.undo()
     record(shadow, "m3", BEFORE, AFTER)
     shadow.undo()
@@ -395,26 +395,26 @@ def fork_twice(shadow: Shadow) -> None:
 
 
 def undo_twice(shadow: Shadow) -> None:
-    """Let one message be on a branch and another one be undone."""
+    """Leave one message on a branch, and another one undone."""
     shadow.undo()
     record(shadow, "m3", BEFORE, OTHER)
     shadow.undo()
 
 
 def go_on_with_the_text(shadow: Shadow) -> None:
-    """Let a later message change the same file elsewhere."""
+    """Record a later message that changes the same file elsewhere."""
     with shadow.message("m3"):
         edit_text(shadow, 10, "line 10 of the third")
 
 
 def take_out(shadow: Shadow) -> None:
-    """Take a message out from under a later one."""
+    """Revert only a message below a later one."""
     go_on_with_the_text(shadow)
     shadow.revert("m2", only=True)
 
 
 def take_out_under_edits(shadow: Shadow) -> None:
-    """Take messages out from under what the user wrote."""
+    """Revert a message below an edit of the user."""
     edit_text(shadow, 10, "line 10 of the user")
     shadow.revert("m2", on_conflict="merge")
 

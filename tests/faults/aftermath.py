@@ -1,4 +1,4 @@
-"""What every scene asks after a fault: the error is one of ours, and the store is sound."""
+"""The checks of every scene after a fault: the error is one of ours, and the store is sound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.stores import SETTINGS
 
 
 def check_damaged(scene: Scene, hit: Hit) -> CheckReport | None:
-    """After a flipped bit: an error is one of ours, and a check finds the reason. Give what it found."""
+    """Check after a flipped bit that an error is one of ours and its cause is found; return the report."""
     assert hit.error is None or isinstance(hit.error, ShadowError), repr(hit.error)
     if not scene.store.exists():
         return None
@@ -22,14 +22,14 @@ def check_damaged(scene: Scene, hit: Hit) -> CheckReport | None:
 
 
 def assert_ours(hit: Hit) -> None:
-    """An error of the disk is told as what it is."""
+    """Check that an error of the disk is reported as what it is."""
     if hit.error is not None and not isinstance(hit.error, KeyboardInterrupt):
         wanted = OutOfSpace if hit.is_full else WorktreeFailed if hit.is_reading else StoreFailed
         assert type(hit.error) is wanted, repr(hit.error)
 
 
 def assert_sound(store: Path, hit: Hit) -> None:
-    """Real git finds no fault; what it made itself has modes of its own."""
+    """Check that real git finds no fault; files that git made have other modes than ours."""
     if hit.fault == "git gc":
         git("--git-dir", store, "fsck", "--full", "--strict", "--no-dangling")
     else:

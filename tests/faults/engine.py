@@ -1,10 +1,10 @@
 """One engine for sweeps: every scene is hit by every fault at every one of its points.
 
-`tox -e sweep` does all of that, apart from two groups: of the errors beside EIO and a full disk, each point
-is hit by one, and of the points at which it reads, one in three is hit. The ordinary run takes a fifth of
-the writes of each scene, ten at most, and hits each with one fault, a kill every second time. Which writes
-and which faults turns with the commit. The turn is printed at the end of a run and with each failure;
-`SHADOWTREE_SWEEP_TURN` repeats it.
+`tox -e sweep` does all of that, with two exceptions: each point is hit by only one of the errors other than
+EIO and a full disk, and only one in three reads is hit. The ordinary run takes a fifth of the writes of each
+scene, ten at most, and hits each with one fault, every second time a kill. Which writes and which faults
+depends on the commit. The turn is printed at the end of a run and with each failure; `SHADOWTREE_SWEEP_TURN`
+repeats it.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ from tests.support.turns import this_turn
 
 EVERY = 5
 MOST = 10
-"""The ordinary run takes one write in five, and at most so many of a scene."""
+"""The ordinary run takes one write in `EVERY`, and at most `MOST` of a scene."""
 
 
 class Scene(ABC):
-    """Something that is about to be done to a worktree, and can be done again and again."""
+    """An act that is about to be done to a worktree, and can be repeated."""
 
     worktree: Path
     store: Path
     least = 4
-    """It has at least so many writes, or else a sweep proves nothing."""
+    """The least number of writes, without which a sweep proves nothing."""
     spared: frozenset[str] = frozenset()
-    """Faults that mean nothing here."""
+    """Faults that make no sense here."""
     is_half_recovered = False
-    """A kill may leave a ref that names what is in a row of the timeline and in no pack yet."""
+    """A kill may leave a ref to an object that is only in a row of the timeline, and in no pack yet."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Have everything as it was before the act."""
+        """Restore everything as it was before the act."""
 
     @abstractmethod
     def act(self) -> object:
-        """Do it, as a new process would."""
+        """Do the act, as a new process would."""
 
     @abstractmethod
     def check(self, hit: Hit) -> None:
-        """Check what a fault left: all of it is done or nothing, and the next command works by itself."""
+        """Check the state after a fault: the act is done or not, and the next command works without help."""
 
     def be_brief(self) -> None:  # noqa: B027  # most scenes have nothing to leave out
-        """Leave out of checks what would cost too much where few points are hit; it turns with the commit."""
+        """Leave out checks that cost too much if few points are hit; which ones depends on the commit."""
 
     def measure(self, fault: Fault) -> int:
-        """Count the points of a scene for a fault; each of the three kinds is counted once."""
+        """Count the points of a scene for a fault; each kind of point is counted once."""
         if fault.count not in self._measured:
             self.prepare()
             self._measured[fault.count] = fault.count(self)
@@ -71,17 +71,17 @@ class Scene(ABC):
 
 @dataclass(frozen=True)
 class Hit:
-    """A fault that struck, and what came of the act."""
+    """A fault that struck, and the result of the act."""
 
     fault: str
     at: str
     """The write, the call or the bit."""
     outcome: object = None
-    """What the act returned or raised; nothing if it was killed."""
+    """What the act returned or raised; None if it was killed."""
 
     @property
     def is_kill(self) -> bool:
-        """Tell whether the process is gone."""
+        """Whether the process was killed."""
         return self.fault.startswith("kill") or self.fault == "git gc"
 
     @property
@@ -91,17 +91,17 @@ class Hit:
 
     @property
     def stays(self) -> bool:
-        """Tell whether the disk failed until the end of the act."""
+        """Whether the disk failed until the end of the act."""
         return self.fault.endswith("from then on")
 
     @property
     def is_reading(self) -> bool:
-        """Tell whether it was the worktree that could not be read."""
+        """Whether reading the worktree failed."""
         return "while it reads" in self.fault
 
     @property
     def is_full(self) -> bool:
-        """Tell whether it was room that was missing."""
+        """Whether the disk was full."""
         return self.fault.startswith(("ENOSPC", "EDQUOT"))
 
 
@@ -111,17 +111,17 @@ class Fault:
 
     name: str
     count: Callable[[Scene], int]
-    """Counts the points of a scene, by doing it once without a fault."""
+    """Counts the points of a scene, mostly by doing the act once without a fault."""
     strike: Callable[[Scene, int], Hit]
     every: int = 1
-    """A sweep hits one point in so many, others with another turn."""
+    """A sweep hits one point in `every`, others with another turn."""
 
 
 # Points
 
 
 def count_writes(scene: Scene) -> int:
-    """Count the writes that the fault point announces."""
+    """Count the writes that are announced to the fault point."""
     writes = count()
     with armed(lambda act, path: (next(writes), None)[1]):
         scene.act()
@@ -159,7 +159,7 @@ def _files(scene: Scene) -> list[Path]:
 
 
 def count_flips(scene: Scene) -> int:
-    """Count the bits that are flipped: a few in every file of the store."""
+    """Count the bits to flip: a few in every file of the store."""
     return FLIPS_A_FILE * len(_files(scene))
 
 
@@ -176,23 +176,23 @@ def kill(name: str, scene: Scene, number: int, *, at_calls: bool = False) -> Hit
 
 
 def kill_and_collect(name: str, scene: Scene, number: int) -> Hit:
-    """Kill -9, and let real git remove what it takes for garbage before anybody can recover."""
+    """Kill -9, and have real git remove what looks like garbage before anything can recover."""
     hit = kill(name, scene, number)
     if scene.store.exists():
         try:
             git("--git-dir", scene.store, "gc", "--quiet", "--prune=now")
         except AssertionError as error:
-            # It refuses to begin, and so removes nothing.
+            # git refuses to begin, and so removes nothing.
             if not scene.is_half_recovered or "does not point to a valid object" not in str(error):
                 raise
-    # What git made has modes of its own, also if it came when all was done.
+    # Files that git made have other modes than ours, even if the act was done before.
     return Hit(name, hit.at, hit.outcome)
 
 
 def fail(
     name: str, scene: Scene, number: int, *, code: int, forever: bool = False, reading: bool = False
 ) -> Hit:
-    """Let a call to the operating system fail."""
+    """Make a call to the operating system fail."""
     with Faults(number, code, forever=forever, reading=reading) as faults:
         outcome = _outcome_of(scene.act)
     if not faults.hits:
@@ -202,7 +202,7 @@ def fail(
 
 
 def fail_timeline(name: str, scene: Scene, number: int, *, forever: bool = False) -> Hit:
-    """Let SQLite tell of a bad disk: its own calls cannot be failed one by one."""
+    """Make SQLite report a bad disk: its own calls cannot be made to fail one by one."""
     rows, hits = count(1), list[str]()
 
     def before_write(act: str, path: str) -> None:
@@ -231,7 +231,7 @@ def interrupt(name: str, scene: Scene, number: int) -> Hit:
 
 
 def visit(name: str, scene: Scene, number: int) -> Hit:
-    """Let another process look and take a snapshot: it comes through, or finds the store locked."""
+    """Have another process read and take a snapshot: it succeeds, or finds the store locked."""
     visits: list[str] = []
 
     def come() -> None:
@@ -259,7 +259,7 @@ def flip(name: str, scene: Scene, number: int) -> Hit:
     file, place = divmod(number - 1, FLIPS_A_FILE)
     path = _files(scene)[file]
     content = bytearray(path.read_bytes())
-    # A step that is prime to the length of anything: other places in each file, all over it.
+    # Steps by a large prime number: different places in each file, spread all over it.
     at = (place * len(content) // FLIPS_A_FILE + 7919 * file) % len(content)
     content[at] ^= 1 << (place + file) % 8
     mode = path.stat().st_mode
@@ -299,7 +299,7 @@ OFTEN = [
     _fault("git gc", count_writes, kill_and_collect),
     _fault("bit flip", count_flips, flip),
 ]
-"""What the ordinary run hits with, beside kills."""
+"""The faults of the ordinary run, in addition to kills."""
 HOW_LONG = {"": False, ", from then on": True}
 RARELY = [
     _fault("kill inside a write", count_calls, kill, at_calls=True),
@@ -333,7 +333,7 @@ RARELY = [
         every=3,
     ),
 ]
-"""What only `tox -e sweep` hits with."""
+"""The faults that only `tox -e sweep` tries."""
 FAULTS = {fault.name: fault for fault in (KILL, *OFTEN, *RARELY)}
 
 
@@ -364,14 +364,14 @@ def sweep_some(scene: Scene, name: str) -> None:
 
 
 def sweep_all(scene: Scene, fault: Fault) -> None:
-    """Hit every point of a scene with one fault, or as many as that fault wants."""
+    """Hit every point of a scene with one fault, or one in `fault.every`."""
     for number in range(1 + this_turn() % fault.every, scene.measure(fault) + 1, fault.every):
         strike(scene, fault, number)
     _finish(scene)
 
 
 def strike(scene: Scene, fault: Fault, number: int) -> None:
-    """Do the act of a scene with a fault at one point, and check what it left."""
+    """Do the act of a scene with a fault at one point, and check the state that it left."""
     with noting(f"{fault.name}, point {number}"):
         scene.prepare()
         hit = fault.strike(scene, number)

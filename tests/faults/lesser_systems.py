@@ -1,4 +1,4 @@
-"""File systems that can do less."""
+"""File systems that lack features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.macos import be_macos
 
 
 def without_exchange(patch: pytest.MonkeyPatch) -> None:
-    """Let names not be swapped in one step."""
+    """Make names impossible to exchange in one step."""
     rename = syscalls._rename
 
     def refuse(a_fd: int, a: bytes, b_fd: int, b: bytes, way: int) -> None:
@@ -23,7 +23,7 @@ def without_exchange(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_renameat2(patch: pytest.MonkeyPatch) -> None:
-    """Let there be no renaming but the old one, which replaces."""
+    """Leave only the old rename, which replaces."""
 
     def refuse(a_fd: int, a: bytes, b_fd: int, b: bytes, way: int) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
@@ -32,18 +32,18 @@ def without_renameat2(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_hard_links(patch: pytest.MonkeyPatch) -> None:
-    """Let there be no second names either."""
+    """Make hard links impossible too."""
     without_renameat2(patch)
     patch.setattr(syscalls, "_move_by_link", lambda *arguments: False)
 
 
 def without_syncfs(patch: pytest.MonkeyPatch) -> None:
-    """Let every file be synced by itself."""
+    """Make every file be synced by itself."""
     patch.setattr("shadowtree.revert.writer.sync_file_system", lambda fd: False)
 
 
 def as_on_macos(patch: pytest.MonkeyPatch) -> None:
-    """Let names be folded, and let nobody tell who writes, or sync more than a file."""
+    """Fold names, hide writers, and sync only single files."""
     be_macos(patch)
 
 

@@ -1,4 +1,4 @@
-"""The one list of scenes that faults strike in: what people do, on worktrees with something of everything."""
+"""The one list of scenes for faults: what people do, on worktrees with something of everything."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def act(
     of: Callable[..., Scene] = Act,
     **settings: object,
 ) -> Make:
-    """Describe an act."""
+    """Return the maker of a scene of an act."""
     return lambda worktree, place: of(worktree, place, before, then, **settings)
 
 
 def story(before: Callable[[Told], object], then: Callable[[Shadow], object]) -> Make:
-    """Describe something that is done to a story."""
+    """Return the maker of a scene in which something is done to a story."""
     return lambda worktree, place: Story(worktree, place, before, then)
 
 
@@ -123,7 +123,7 @@ SCENES: dict[str, Make] = {
 
 @contextmanager
 def make_scene(name: str, worktree: Path, place: Path) -> Iterator[Scene]:
-    """Have a scene; where packs are put together, few of them are many."""
+    """Make a scene; if it merges packs, with limits by which a few packs are many."""
     with pytest.MonkeyPatch.context() as patch:
         if name.startswith(("gc", "tidy", "snapshot that")):
             use_limits(patch, TINY)

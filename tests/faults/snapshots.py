@@ -42,14 +42,14 @@ class Snapshot(Scene):
         self.expected = git_tree(self.worktree, place / "scratch")
 
     def go_before(self, size: int) -> None:
-        """Have a store, and work that is not recorded; `size` is that of a file that does not deflate."""
+        """Make a store, and unrecorded work; `size` is the size of a file that does not deflate."""
         write_files(self.worktree, "old")
         track(self.worktree)
         write_files(self.worktree, "new")
         (self.worktree / "large.bin").write_bytes(os.urandom(size))
 
     def prepare(self) -> None:
-        """Have the store as it was."""
+        """Restore the store as it was."""
         shutil.rmtree(self.store, ignore_errors=True)
         if self._saved.exists():
             shutil.copytree(self._saved, self.store)
@@ -59,7 +59,7 @@ class Snapshot(Scene):
         return track(self.worktree)
 
     def check(self, hit: Hit) -> None:
-        """The next snapshot is right and cleans up; no record names a missing object, before or after."""
+        """Check that the next snapshot is right and cleans up, and that no record ever misses an object."""
         if hit.fault == "bit flip":
             check_damaged(self, hit)
             assert hit.error is not None or hit.outcome == self.expected
@@ -70,7 +70,7 @@ class Snapshot(Scene):
         assert may_differ or hit.outcome == self.expected
         assert_records_whole(self.store)
         if hit.is_full and hit.stays:
-            # They would take the room that is missing.
+            # Leftovers would take the room that is missing.
             assert leftovers(self.store) == []
 
         assert track(self.worktree) == self.expected
@@ -92,7 +92,7 @@ class FirstSnapshot(Snapshot):
     spared = frozenset({"bit flip"})
 
     def go_before(self, size: int) -> None:
-        """Have only files."""
+        """Write files, without a store."""
         write_files(self.worktree, "first")
         make_tree(self.worktree, {"run.sh": executable("#!"), "ln": link("top0.txt"), "empty": {}})
 
@@ -120,13 +120,13 @@ class MergingSnapshot(Snapshot):
 
 
 class OpenShadow(Snapshot):
-    """A shadow that is open and has recorded already; it must not be ahead of the disk."""
+    """A shadow that is open and has already recorded; its memory must not be ahead of the disk."""
 
     spared = frozenset({"kill", "git gc", "bit flip", "second process", "kill inside a write"})
     _shadow: Shadow | None = None
 
     def prepare(self) -> None:
-        """Have a shadow that knows the store as it is."""
+        """Open a shadow that knows the store as it is."""
         if self._shadow is not None:
             self._shadow.close()
         super().prepare()
@@ -140,13 +140,13 @@ class OpenShadow(Snapshot):
         return self._shadow.track()
 
     def check(self, hit: Hit) -> None:
-        """It goes on, and so does everybody else."""
+        """Check that this shadow still works, and any other too."""
         assert hit.error is None or self.act() == self.expected
         super().check(hit)
 
 
 def write_files(worktree: Path, text: str) -> None:
-    """Write 30 files in three directories, each with other content for another text."""
+    """Write 30 files in three directories; their contents depend on `text`."""
     files: Tree = {f"file{number}.txt": f"{text} {number}\n" for number in range(10)}
     make_tree(worktree, {"a": files, "b": {"c": files}})
     make_tree(worktree, {f"top{number}.txt": f"top {text} {number}\n" for number in range(10)})
@@ -168,18 +168,18 @@ class Adoption(Snapshot):
         shutil.copytree(self._left, self._saved)
 
     def prepare(self) -> None:
-        """Have the store in its old place alone."""
+        """Restore the store, only in its old place."""
         shutil.rmtree(self.store, ignore_errors=True)
         shutil.rmtree(self._left, ignore_errors=True)
         shutil.copytree(self._saved, self._left)
 
     def act(self) -> object:
-        """Adopt it and take a snapshot, as `wrap --adopt` does."""
+        """Adopt the store and take a snapshot, as `wrap --adopt` does."""
         with Shadow.adopt(self.worktree, self._left, settings=SETTINGS) as shadow:
             return shadow.track()
 
     def check(self, hit: Hit) -> None:
-        """Whatever is left is one store; the same command finishes it, and no record is lost."""
+        """Check that one store is left, that the same command finishes the act, and no record is lost."""
         assert_ours(hit)
         (found,) = self.store.parent.iterdir()
         assert found in (self.store, self._left)

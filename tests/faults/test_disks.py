@@ -1,4 +1,4 @@
-"""Disks that are really full or fail: one clear error, nothing half written, and it works afterwards."""
+"""Disks that are really full or fail: one clear error, nothing half written, and everything works later."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_command_ends_with_one_line(
 def test_an_act_that_fails_is_taken_back_though_an_earlier_one_is_not_cleaned_up(
     worktree: Path, tmp_path: Path
 ) -> None:
-    """Its temporaries cannot be removed; that is no reason to leave the next act half done."""
+    """Temporary files of the earlier act cannot be removed; the next act must still not be left half done."""
     make_tree(worktree, {"a.txt": "1", "b.txt": "1"})
     with open_shadow(worktree) as shadow, pytest.MonkeyPatch.context() as patch:
         with shadow.message("m1"):
@@ -110,13 +110,13 @@ def test_an_act_that_fails_is_taken_back_though_an_earlier_one_is_not_cleaned_up
 
 
 def fail_to_unlink(act: str, path: str) -> None:
-    """Let no temporary of the worktree be removed."""
+    """Fail to remove temporary files of the worktree."""
     if act == "unlink" and ".shadowtree-tmp-" in path:
         raise StoreFailed(path, "input/output error")
 
 
 def fail_to_unlink_and_to_commit_acts() -> Callable[[str, str], None]:
-    """Let the timeline fail as well, once something was swapped."""
+    """Fail to commit as well, once something was exchanged."""
     seen: list[str] = []
 
     def fail(act: str, path: str) -> None:
@@ -132,7 +132,7 @@ def fail_to_unlink_and_to_commit_acts() -> Callable[[str, str], None]:
 
 
 def test_a_disk_that_is_full_at_any_size_is_told_of(worktree: Path, tmp_path: Path) -> None:
-    """A file takes up room, a little less each time, until there is enough; then it goes, and all is well."""
+    """A ballast file leaves a little more room each time, until it is enough; without it, all is well."""
     make_tree(worktree, {"a": "1", "sub": {"b": "2"}})
     make_big_file(worktree, 40_000)
     expected = git_tree(worktree, tmp_path / "scratch")
@@ -169,7 +169,7 @@ def test_a_disk_that_is_full_at_any_size_is_told_of(worktree: Path, tmp_path: Pa
 def test_a_store_works_on_when_its_full_disk_has_room_again(
     worktree: Path, tmp_path: Path, free: int
 ) -> None:
-    """A file of 200,000 bytes does not fit, or it does, but not all that belongs to it."""
+    """A file of 200,000 bytes does not fit, or it fits, but not everything that belongs to it."""
     make_tree(worktree, {"a": "1"})
     with mounted_tmpfs(tmp_path / "small", "size=1M") as small:
         store, ballast = small / "store", small / "ballast"
@@ -281,7 +281,7 @@ def test_a_disk_that_is_really_full_loses_nothing(
     before: Callable[[Told], object],
     act: Callable[[Shadow], object],
 ) -> None:
-    """Ballast leaves a little more room each time, from none to enough; also for SQLite."""
+    """A ballast file leaves a little more room each time, from none to enough, even for SQLite."""
     use_limits(monkeypatch, TINY)
     with mounted_tmpfs(tmp_path / "small", "size=8M") as small:
         scene = Story(worktree, small, before, act)
@@ -313,7 +313,7 @@ def free_on(place: Path) -> int:
 
 
 def record_a_message(worktree: Path, store: Path | None = None) -> None:
-    """Let a message edit, make and delete files."""
+    """Record a message that edits, adds and deletes files."""
     make_tree(worktree, {"a.txt": "old", "sub": {"b.txt": "old", "gone.bin": os.urandom(300_000)}})
     with open_shadow(worktree, store) as shadow, shadow.message("m1"):
         make_tree(worktree, {"a.txt": "new", "sub": {"b.txt": "new", "made.txt": "made"}})
@@ -321,7 +321,7 @@ def record_a_message(worktree: Path, store: Path | None = None) -> None:
 
 
 def assert_refused(worktree: Path, store: Path | None = None) -> ShadowError:
-    """An undo is refused in so many words, and nothing is changed."""
+    """Check that an undo raises an error, and that nothing is changed; return the error."""
     before = read_marks(worktree)
     with open_shadow(worktree, store) as shadow, pytest.raises(ShadowError) as caught:
         shadow.undo()
@@ -331,7 +331,7 @@ def assert_refused(worktree: Path, store: Path | None = None) -> ShadowError:
 
 
 def assert_undone(worktree: Path, store: Path | None = None) -> None:
-    """Once the cause is gone, the same works."""
+    """Check that the undo works once the cause is gone."""
     with open_shadow(worktree, store) as shadow:
         assert shadow.undo().complete
     assert (worktree / "a.txt").read_text() == "old"
@@ -359,7 +359,7 @@ def test_a_full_worktree_is_not_changed(tmp_path: Path, free: int) -> None:
 @slow
 @pytest.mark.parametrize("has_store", [True, False], ids=["with its store", "alone"])
 def test_a_worktree_on_a_full_ext4_is_not_changed(tmp_path: Path, has_store: bool) -> None:
-    """Less and less room: whatever fails, fails before or is taken back."""
+    """More and more room: every undo that fails changes nothing, or is rolled back."""
     with mounted_ext4(tmp_path / "mount", tmp_path / "image") as mount:
         worktree = mount / "worktree"
         store = (mount if has_store else tmp_path) / "store"
@@ -416,7 +416,7 @@ def test_something_immutable_is_refused_and_nothing_is_changed(worktree: Path, n
 
 @contextmanager
 def immutable(path: Path) -> Iterator[None]:
-    """Let nobody change a file or directory, not even root."""
+    """Make a file or directory immutable, even for root."""
     done = subprocess.run(["chattr", "+i", path], capture_output=True, check=False)
     if done.returncode:
         pytest.skip("nothing can be made immutable here")
@@ -448,7 +448,7 @@ def test_a_read_only_mount_is_refused_and_nothing_is_changed(worktree: Path, nam
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize("name", ["", "sub"])
 def test_a_directory_that_may_not_be_written_to_is_refused_and_nothing_is_changed(name: str) -> None:
-    """As a user who is not root, to whom permission bits mean something."""
+    """Run as a user other than root, because root ignores permission bits."""
     with tempfile.TemporaryDirectory() as place:
         os.chown(place, 65534, 65534)
 
@@ -467,7 +467,7 @@ def test_a_directory_that_may_not_be_written_to_is_refused_and_nothing_is_change
 
 
 def test_a_limit_on_the_size_of_files_is_told_of_by_an_act(worktree: Path) -> None:
-    """As with a quota: the first file that is too long ends it."""
+    """As with a quota, the first file that is too long ends the act."""
     record_a_message(worktree)
     before = read_marks(worktree)
 

@@ -1,6 +1,6 @@
-"""What a power cut must not take: contents reach the disk before their names do, and names before the record.
+"""What must survive a power cut: contents reach the disk before their names do, and names before the record.
 
-The tests see the calls that really reach the operating system (`fsync`, `syncfs`, renames), and in between
+The tests see the calls that really reach the operating system (`fsync`, `syncfs`, renames), and between them
 the writes that are announced to the fault point, such as the commits of the timeline.
 """
 
@@ -23,13 +23,13 @@ SYNC, RENAME, UNLINK = "sync", "rename", "unlink"
 
 
 class Calls:
-    """The calls in their order, each with what it is about."""
+    """The calls in their order, each with its subject."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.list: list[tuple[str, object]] = []
-        """Syncs with an inode, or "all"; announced writes with their path."""
+        """Syncs have an inode, or "all"; announced writes have their path."""
         self.fail_at = ""
-        """A write that fails, the second time that it is announced."""
+        """A kind of write that fails the second time that it is announced."""
         call_c = syscalls._call_c
 
         def note_c(name: str, *arguments: int | bytes) -> int:
@@ -67,7 +67,7 @@ class Calls:
         return self._places(kind)[-1]
 
     def are_synced(self, paths: list[Path], start: int, end: int) -> bool:
-        """Tell whether all that is at these paths was synced between two places of the list."""
+        """Return whether everything at these paths was synced between two places of the list."""
         synced = {what for kind, what in self.list[start:end] if kind == SYNC}
         return "all" in synced or synced >= {path.stat().st_ino for path in paths}
 
@@ -144,7 +144,7 @@ def test_permission_bits_are_on_the_disk_before_the_act_is_recorded(
 def test_what_was_moved_aside_is_gone_for_good_before_the_intent_is(
     shadow: Shadow, worktree: Path, calls: Calls
 ) -> None:
-    """The intent is all that tells the next command of temporaries that a power cut brings back."""
+    """Only the intent tells the next command about temporary files that a power cut brings back."""
     record(shadow)
     calls.list.clear()
 
@@ -209,7 +209,7 @@ FULL = 2
 
 
 class Connection(sqlite3.Connection):
-    """Notes how durable the rows of events are."""
+    """Notes how durably events are committed."""
 
     levels: list[int]
     adds = False
@@ -227,7 +227,7 @@ class Connection(sqlite3.Connection):
 
 @pytest.fixture
 def levels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How durable each event is that is added to a timeline from now on."""
+    """The level of durability of each event that is added to a timeline from now on."""
     connect, levels = sqlite3.connect, list[int]()
     kind = type("Noted", (Connection,), {"levels": levels})
 
@@ -243,7 +243,7 @@ def test_what_is_recorded_in_the_timeline_is_on_the_disk(shadow: Shadow, levels:
     record(shadow)
     assert levels == [FULL, FULL]
 
-    # An act ends with rows that are removed, for which nobody waits.
+    # An act ends by removing rows, which need not be durable at once.
     shadow.undo()
     levels.clear()
     with shadow.message("m2"):

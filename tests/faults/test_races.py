@@ -1,4 +1,4 @@
-"""Others at work during an act: nothing outside is touched, and no version that anybody saved is lost."""
+"""Other programs at work during an act: nothing outside is touched, and no saved version is lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def make_undo(worktree: Path, place: Path) -> Act:
 
 @contextmanager
 def beside(scenario: Callable[[], object]) -> Iterator[None]:
-    """Let a process do something again and again until it is killed."""
+    """Run a process that repeats a scenario until it is killed."""
 
     def repeat() -> None:
         while True:
@@ -63,9 +63,9 @@ def beside(scenario: Callable[[], object]) -> Iterator[None]:
 def go_back_and_forth(
     shadow: Shadow, times: int, on_conflict: OnConflict, is_enough: Callable[[int], object] = bool
 ) -> int:
-    """Undo and redo in turn, whatever comes in between; give how often it could be done.
+    """Undo and redo in turn, whatever interferes; return how often that succeeded.
 
-    On a busy machine hardly any of them comes through: it goes on until so many are enough.
+    On a busy machine hardly any act succeeds, so this continues until `is_enough` accepts the number.
     """
     done = 0
     for number in count():
@@ -119,7 +119,7 @@ def test_a_directory_that_is_swapped_for_a_link_leads_nobody_outside(
 def test_a_directory_that_is_out_of_reach_for_a_moment_is_taken_back_later(
     worktree: Path, tmp_path: Path
 ) -> None:
-    """Something in it was swapped already; the error says that nothing was changed, and so it has to be."""
+    """A file in it was exchanged, but the error says that nothing was changed, which must become true."""
     make_tree(worktree, {"dir": {"a.txt": "old"}, "zed": {"b.txt": "old"}, "other": link(str(tmp_path))})
     with open_shadow(worktree) as shadow:
         with shadow.message("m1"):
@@ -141,7 +141,7 @@ def test_a_directory_that_is_out_of_reach_for_a_moment_is_taken_back_later(
 
 
 def swap_names(directory: Path, a: str, b: str) -> None:
-    """Swap two names in a directory."""
+    """Exchange two names in a directory."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         exchange(fd, a.encode(), fd, b.encode())
@@ -155,9 +155,9 @@ VERSION = "version {} of {}\n"
 
 
 class Editor:
-    """A program that saves one version after the other, and remembers what it wrote over.
+    """A program that saves one version after the other, and remembers what it overwrote.
 
-    What it knows is in two files: every version that it has saved, and every content that it replaced itself.
+    It notes in two files every version that it has saved, and every content that it replaced itself.
     """
 
     def __init__(self, path: Path, notes: Path) -> None:
@@ -182,12 +182,12 @@ class Editor:
             file.write(replaced + b"\0")
 
     def save_in_place(self) -> None:
-        """Write over what is there."""
+        """Overwrite the file."""
         self._write(1)
         time.sleep(random.random() / 200)
 
     def save_and_hold(self) -> None:
-        """Write to it a few times, with pauses, and close it only then."""
+        """Write to the file a few times, with pauses, and only then close it."""
         self._write(3)
         time.sleep(random.random() / 50)
 
@@ -198,7 +198,7 @@ class Editor:
             return
         for _ in range(times):
             replaced, version = os.pread(fd, 1 << 20, 0), self._next()
-            # It may be killed in the middle of it.
+            # Noted first, because the editor may be killed at any point.
             self._note_replaced(replaced)
             os.ftruncate(fd, 0)
             os.pwrite(fd, version, 0)
@@ -207,7 +207,7 @@ class Editor:
         os.close(fd)
 
     def save_by_renaming(self) -> None:
-        """Write a new file and give it the name of the old one; it is swapped to learn what that was."""
+        """Write a new file and exchange it with the old one, so that the replaced content is known."""
         version = self._next()
         self._aside.write_bytes(version)
         fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -226,10 +226,10 @@ class Editor:
         time.sleep(random.random() / 200)
 
     def find_lost(self, store: Path) -> list[bytes]:
-        """List the versions that are neither there, nor in the store, nor replaced by the editor itself."""
+        """List the versions that are neither in the file nor in the store, nor replaced by the editor."""
         saved = self._saved.read_bytes().split(b"\0")[:-1]
         known = {*self._replaced.read_bytes().split(b"\0")}
-        # If it was killed right after it had swapped two names, what it replaced is aside, and not noted yet.
+        # If it was killed right after an exchange, the replaced content is aside, and not noted yet.
         known.update(path.read_bytes() for path in (self._path, self._aside) if path.exists())
         objects = Objects(str(store / "objects"))
         objects.refresh()
@@ -240,13 +240,13 @@ class Editor:
             objects.close()
 
     def forget(self) -> None:
-        """Begin anew, as somebody else writes over what it saved."""
+        """Forget all versions, because somebody else overwrites the file."""
         self._saved.write_bytes(b"")
         self._replaced.write_bytes(b"")
 
     @property
     def versions(self) -> int:
-        """How many versions were saved."""
+        """The number of saved versions."""
         return self._saved.read_bytes().count(b"\0")
 
 
@@ -271,7 +271,7 @@ def test_no_version_that_an_editor_saves_is_lost(
         editor = Editor(worktree / "sub" / "a.txt", tmp_path / "notes")
 
         def is_enough(done: int) -> bool:
-            # Once something is saved, no act comes through that stops at conflicts.
+            # Once something is saved, acts that stop at conflicts cannot succeed.
             return editor.versions > 5 and (done > 0 or on_conflict == "abort")
 
         with beside(lambda: style(editor)):
@@ -292,7 +292,7 @@ def test_no_version_that_an_editor_saves_is_lost(
 def test_an_editor_that_saves_at_any_moment_of_an_act_loses_nothing(
     worktree: Path, tmp_path: Path, style: Callable[[Editor], None]
 ) -> None:
-    """Between any two writes, one after the other: no chance is needed to hit a window."""
+    """The editor saves between any two writes, in turn, so hitting a window does not depend on chance."""
     make_tree(worktree, {"sub": {"a.txt": "old"}, "b.txt": "old"})
     with open_shadow(worktree) as shadow:
         with shadow.message("m1"):
@@ -326,7 +326,7 @@ class LineEditor(Editor):
 
     @property
     def last(self) -> bytes:
-        """The version that was saved last."""
+        """The last saved version."""
         return self._saved.read_bytes().split(b"\0")[-2]
 
 
@@ -335,7 +335,7 @@ class LineEditor(Editor):
 def test_an_editor_that_saves_at_any_moment_of_a_merge_loses_nothing(
     worktree: Path, tmp_path: Path, style: Callable[[Editor], None], only: bool
 ) -> None:
-    """The act stops and leaves what was saved, or takes the message out from under the version it saw."""
+    """The act stops and leaves the saved version, or reverts the message below the version that it saw."""
     path = make_tree(worktree, {"sub": {"text.txt": TEXT}, "b.txt": "old"}) / "sub" / "text.txt"
     editor = LineEditor(path, tmp_path / "notes")
     stopped = merged = 0
@@ -387,7 +387,7 @@ def test_an_editor_that_saves_at_any_moment_of_a_merge_loses_nothing(
 
 @pytest.mark.skipif(not IS_LINUX, reason="nobody can say there who has a file open")
 def test_what_is_written_to_a_file_that_is_held_open_is_in_that_file(worktree: Path) -> None:
-    """At any moment of the act, which sees that there is a writer, and leaves the file to it."""
+    """At any point of the act: it sees that there is a writer, and leaves the file to the writer."""
     path = make_tree(worktree, {"a.txt": "old", "b.txt": "old"}) / "a.txt"
     with open_shadow(worktree) as shadow:
         with shadow.message("m1"):
@@ -495,7 +495,7 @@ def open_session(worktree: Path, session: str) -> Shadow:
 def test_sessions_that_switch_at_once_leave_each_other_alone(
     worktree: Path, times: int, shared: bool
 ) -> None:
-    """Each is where its timeline says; where both changed a file, one of them stops, and changes nothing."""
+    """Each is where its timeline says; if both changed a file, one of them stops and changes nothing."""
     states = {name: record_branches(worktree, name, shared=shared) for name in ("one", "two")}
 
     def work(name: str, seed: int) -> int:
@@ -524,7 +524,7 @@ def test_sessions_that_switch_at_once_leave_each_other_alone(
 
 
 def find_conflicts(shadow: Shadow, choice: random.Random, messages: list[str]) -> list[str]:
-    """Do some act; name the paths that are in its way."""
+    """Do some act; return the paths in conflict."""
     try:
         act = choice.choice([*(["switch"] * 4), "undo", "redo", "unrevert"])
         if act == "switch":
@@ -537,7 +537,7 @@ def find_conflicts(shadow: Shadow, choice: random.Random, messages: list[str]) -
 
 
 def record_branches(worktree: Path, name: str, *, shared: bool) -> dict[str, object]:
-    """Record a few branches of a session in a directory of its own; give what it holds after each message."""
+    """Record branches of a session in a directory of its own; return its content after each message."""
     states: dict[str, object] = {}
     own = worktree / name
     lines = {"one": "line 3\n", "two": "line 10\n"}
@@ -584,7 +584,7 @@ def test_the_command_can_be_interrupted_at_any_time(worktree: Path, tmp_path: Pa
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
 
-        # Before the command has begun, it is Python that is interrupted.
+        # Before the command begins, Python itself is interrupted.
         assert process.returncode in (0, 130, -signal.SIGINT), err
         interrupted += process.returncode != 0
         assert process.returncode or scene.is_done()
@@ -597,7 +597,7 @@ def test_the_command_can_be_interrupted_at_any_time(worktree: Path, tmp_path: Pa
 
 
 def start_undo(worktree: Path) -> subprocess.Popen[bytes]:
-    """Start the command, and wait for Python: an interrupt that comes before that ends in any way."""
+    """Start the command, and wait for Python: an interrupt before that could have any result."""
     code = "import sys; print(flush=True); from shadowtree.cli.main import main; sys.exit(main())"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "undo", "--set", "min_free=0"],

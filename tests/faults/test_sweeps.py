@@ -1,4 +1,4 @@
-"""Whatever hits a scene at whatever point: no byte is lost, and the next command works by itself."""
+"""Whatever fault hits a scene at whatever point: no byte is lost, and the next command works without help."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ scenes = pytest.mark.parametrize("name", SCENES)
 
 @pytest.fixture
 def worktree(fast_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A worktree in memory, as its store: faults are injected, so that the disk proves nothing here."""
+    """A worktree in memory, like its store: faults are injected, so a real disk would prove nothing."""
     monkeypatch.setenv("SHADOWTREE_HOME", str(fast_place / "stores"))
     path = fast_place / "worktree"
     path.mkdir()
@@ -42,7 +42,7 @@ def test_every_point(name: str, fault: str, worktree: Path, fast_place: Path) ->
         sweep_all(scene, FAULTS[fault])
 
 
-# What is swept over
+# The acts that are swept
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def told(worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tol
 
 
 def test_a_gc_does_all_that_it_is_about(told: Told) -> None:
-    """Or else the sweeps would prove nothing."""
+    """Otherwise the sweeps would prove nothing."""
     acts: set[str] = set()
 
     def note(act: str, path: str) -> None:
@@ -69,7 +69,7 @@ def test_a_gc_does_all_that_it_is_about(told: Told) -> None:
 
 
 class Careless(Scene):
-    """Somebody who replaces a file by writing over it, in two writes."""
+    """A scene that replaces a file by overwriting it, in two writes."""
 
     least = 1
 

@@ -7,7 +7,7 @@ The working tree is never changed: each fault is planted into a temporary copy o
     broken       its tests failed because the planted code uses a name that is gone
     stale        its snippet does not occur exactly once in its module: the list has to follow the package
 
-The same tests run without any fault first: what fails there says nothing about a fault.
+The same tests run without any fault first: a test that fails there proves nothing about a fault.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.planted.faults import FAULTS, Fault
 
 PROJECT = Path(__file__).parents[2]
 COPIED = ("shadowtree", "tests", "fixtures", "examples", "pyproject.toml")
-"""What the tests need."""
+"""The files that the tests need."""
 LIMIT_S = 120.0
 """How long the tests of one fault may take."""
 RED = 1
@@ -115,7 +115,7 @@ def locate(fault: Fault) -> str:
 
 
 def copy_project(source: Path, target: Path) -> Path:
-    """Copy what the tests need, compiled modules included, so that nobody compiles them again."""
+    """Copy what the tests need, including compiled modules, so that they are not compiled again."""
     target.mkdir()
     for name in COPIED:
         if (source / name).is_dir():
@@ -158,7 +158,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line at once, also into a pipe."""
+    """Print a line at once, even into a pipe."""
     print(line, flush=True)  # noqa: T201  # a command of our own, with nobody else to print for it
 
 

@@ -1,4 +1,4 @@
-"""The steps that change the worktree: what each comes to is worked out by the model first."""
+"""The steps that change the worktree: the model first computes the result of each."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Actor(Recorder):
         )
 
     def revert_part(self) -> None:
-        """Revert only some paths, or only what a step and all after it did; the head stays."""
+        """Revert only some paths, or only a step and everything after it; the head stays."""
         number = self.draw_number()
         session, shadow = self.sessions[number], self.shadows[number]
         message, paths = self.draw_message(session), self.editor.draw_paths()
@@ -111,7 +111,7 @@ class Actor(Recorder):
         """Go to just after a message, or to the end of a branch."""
         number = 0 if ref is not None else self.draw_number()
         session, shadow = self.sessions[number], self.shadows[number]
-        # Which branches are left when something was forgotten is not modelled.
+        # The model does not know which branches are left after something was forgotten.
         names = [] if session.forgotten else list(self.branches[number].known)
         refs = [*session.messages, *names * 2]
         if not refs:
@@ -130,7 +130,7 @@ class Actor(Recorder):
         self.act(number, None, call, lambda: self.read_place(number, target, before))
 
     def read_place(self, number: int, target: str, before: Place) -> Place:
-        """Read where the line goes on after a switch; it has to be a line."""
+        """Read how the line continues after a switch; it has to be a line."""
         session, shadow = self.sessions[number], self.shadows[number]
         undone = shadow.status().undone
         states = {message.id: message.state for message in shadow.messages()}
@@ -163,7 +163,7 @@ class Actor(Recorder):
         since = [h for h in whole if not any(first <= h.number <= end for first, end in gone)]
         over = {happening.number for happening in since}
         wishes = modelled.wish_back(over, since, self.find_others(session), last.number)
-        # An act that was taken back counts for nothing, or for what it and its unrevert did: either will do.
+        # A reversed act counts for nothing, or for what it and its unrevert did: both are right.
         told = modelled.wish_back(over, whole, self.find_others(session), last.number)
         for path, wish in wishes.items():
             other = told[path]
@@ -176,7 +176,7 @@ class Actor(Recorder):
             assert self.disk == last.disk_before, "unrevert gives back exactly what was there"
 
     def restore(self) -> None:
-        """Have the state before or after a message, or of a tree; the head stays."""
+        """Restore the state before or after a message, or of a tree; the head stays."""
         number = self.draw_number()
         session = self.sessions[number]
         ended = [message for message in session.live if message.after is not None]
@@ -200,7 +200,7 @@ class Actor(Recorder):
         return self.act(number, wishes, lambda **o: self.shadows[number].restore(ref, **o), place)
 
     def visit(self, id: str | None = None) -> None:
-        """Have the state after a message, be it archived, and come back; what is forgotten says so."""
+        """Restore the state after a message, even an archived one, and come back; a forgotten one fails."""
         session, shadow = self.sessions[0], self.shadows[0]
         drawn = self.draw_message(session) if id is None else session.messages[id]
         if drawn is None or drawn.after is None:
@@ -256,9 +256,9 @@ class Actor(Recorder):
         *,
         is_unrevert: bool = False,
     ) -> Outcome | None:
-        """Do an act and compare what came of it with the wishes; None if it was refused, rightly.
+        """Do an act and compare its result with the wishes; return None if it was rightly refused.
 
-        Without wishes, it is not known what it comes to; see the top.
+        Without wishes, the result is not known: see `model`.
         """
         session = self.sessions[number]
         way, seen = self.draw_way(), self.see()
@@ -363,7 +363,7 @@ class Actor(Recorder):
         return outcome
 
     def check_quiet(self, session: Session, was: Place, outcome: Outcome) -> None:
-        """As long as only messages changed anything, each place on the line is a copy that was made."""
+        """Check that each place on the line equals its copy, as long as only messages changed anything."""
         head = session.place.head
         session.ever_out |= was.out | session.place.out
         is_exact = not session.ever_out or (outcome.act == "switch" and session.ever_out == was.out)
@@ -376,7 +376,7 @@ class Actor(Recorder):
         assert self.without_kept(self.disk) == self.without_kept(then.disk)
 
     def without_kept(self, disk: Disk) -> Disk:
-        """Leave out what an act was told to keep, what is below it and what leads there: it may stay."""
+        """Leave out the paths that an act had to keep, and those below and above them, which may stay."""
         return {
             path: entry
             for path, entry in disk.items()
@@ -384,7 +384,7 @@ class Actor(Recorder):
         }
 
     def check_safe(self, now: Disk, after: Disk) -> None:
-        """What was there is there, or in the store."""
+        """Check that every previous content is still there, or in the store."""
         gone = {modelled.blob_of(entry) for path, entry in now.items() if after.get(path) != entry}
         objects = Objects(StoreLayout(str(self.store)).objects)
         try:
@@ -395,17 +395,17 @@ class Actor(Recorder):
         finally:
             objects.close()
 
-    # What it should come to
+    # The expected results
 
     def is_vague(self, session: Session, chosen: list[Message], place: Place) -> bool:
-        """Check whether nobody worked out what an act over these messages comes to."""
+        """Return whether the model does not know the result of an act over these messages."""
         if session.place.out or place.out:
             return True
         first = min((m.ended.number for m in chosen if m.ended is not None), default=self.clock + 1)
         return not self.profile.is_quiet and first <= session.vague_until
 
     def tell_story(self, session: Session) -> list[Happening]:
-        """Tell all that a session did, as if its open message ended now."""
+        """List everything that a session did, as if its open message ended now."""
         ending = self.foresee_end(session, self.see())
         return [*session.story, *([ending] if ending is not None else [])]
 
@@ -431,7 +431,7 @@ class Actor(Recorder):
         return modelled.doubt(wishes, chosen[0].before if step is None else chosen[0].steps[step])
 
     def find_others(self, session: Session) -> modelled.Others:
-        """Look for messages of the other session that are in force and did something to the same path."""
+        """Return a function that finds changes of a path by messages in force of the other session."""
 
         def find(path: str, since: int) -> str:
             in_force = {m.id for other in self.sessions if other is not session for m in other.in_force}
@@ -439,10 +439,10 @@ class Actor(Recorder):
             later = [happening.changes[path] for happening in story if happening.message in in_force]
             if any(not any(isinstance(side, modelled.Unknown) for side in sides) for sides in later):
                 return "yes"
-            # What an act did during one of our messages is in the way, and what it did later is not.
+            # Changes by an act during one of our messages are a conflict, and later ones are not.
             if later or any(not happening.message for happening in story):
                 return "perhaps"
-            # Once an act of ours changed the path, it does not show any more what they undid there.
+            # Once an act of ours changed the path, it no longer shows what they undid there.
             theirs = {h.message for h in self.others_story(session) if path in h.changes} - {None}
             has_acted = any(path in happening.changes for happening in session.story if not happening.message)
             return "perhaps" if has_acted and theirs - in_force else "no"

@@ -1,4 +1,4 @@
-"""What must hold of patches, branches and stores, whatever happened."""
+"""What must hold for patches, branches and stores, whatever happened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.modelled import UNKNOWN, UNSURE, Changes, Session, blob_of, i
 
 
 def assert_patch(files: Iterable[ChangedPath], changes: Changes) -> None:
-    """Compare a patch with what the model says that changed."""
+    """Compare a patch with the changes in the model."""
     unsure = {path for path, sides in changes.items() if UNSURE in sides}
     expected = {
         path: (blob_of(old), blob_of(new), mode_of(old), mode_of(new))
@@ -29,7 +29,7 @@ def assert_patch(files: Iterable[ChangedPath], changes: Changes) -> None:
 
 
 def assert_folds(store: Path) -> None:
-    """Where each session stands is the fold over all that happened in it."""
+    """Check that each session's position is the fold over all of its events."""
     journal = Journal(StoreLayout(str(store)).timeline)
     try:
         for number in journal.session_names():
@@ -43,7 +43,7 @@ def assert_folds(store: Path) -> None:
 
 
 def assert_kept(store: Path, blobs: set[str]) -> None:
-    """Real git can read everything that is said to be safe, also after it removed what nothing needs."""
+    """Check that real git can read all safe blobs, even after it removed unneeded objects."""
     run = ["git", "--git-dir", str(store)]
     subprocess.run([*run, "gc", "--quiet", "--prune=now"], check=True, capture_output=True)
     asked = "".join(blob + "\n" for blob in sorted(blobs)).encode()
@@ -53,20 +53,20 @@ def assert_kept(store: Path, blobs: set[str]) -> None:
 
 
 class Branches:
-    """The branches of one session: no message is lost from them, no name goes without a word."""
+    """The branches of one session: they lose no message, and no name disappears without a note."""
 
     def __init__(self, session: Session, most: int) -> None:
         self._session = session
         self._most = most
         self.known: dict[str, Branch] = {}
-        """Those after the last step, by name."""
+        """The branches after the last step, by name."""
         self._seen: dict[str, set[str]] = {}
-        """All messages that were ever on a branch of a name."""
+        """All messages that were ever on a branch with a name."""
         self._orphans: set[str] = set()
         """Messages whose branch was dropped."""
 
     def hear(self, notes: list[str]) -> None:
-        """Note which branches are named as dropped."""
+        """Record the branches that notes report as dropped."""
         for note in notes:
             if note.startswith("branch "):
                 name = note.split("'")[1]
@@ -74,7 +74,7 @@ class Branches:
                 self._orphans |= self._seen[name]
 
     def go_back_to(self, names: frozenset[str]) -> None:
-        """Note that the branches are those again that were there before an act."""
+        """Record that the branches are again those from before an act."""
         self.known = {name: branch for name, branch in self.known.items() if name in names}
 
     def check(self, messages: dict[str, Message], branches: dict[str, Branch]) -> None:
@@ -112,7 +112,7 @@ class Branches:
         self._check_name(branch)
 
     def _check_name(self, branch: Branch) -> None:
-        """A name stays with its messages: it was made of the text of one that is or was on the branch."""
+        """Check that a name was made from the text of a message on the branch, and stays with those."""
         messages = self._session.messages
         assert branch.name not in messages, "a message's id would come first"
         own = self._seen.get(branch.name, set()) | set(branch.messages)
@@ -125,7 +125,7 @@ class Branches:
             assert any(id in self._walk(last) or last in self._walk(id) for id in before), (branch, before)
 
     def _is_orphan(self, id: str) -> bool:
-        """Check whether the branch of a message was dropped, perhaps in the moment in which it took it in."""
+        """Return whether the branch of a message was dropped, perhaps just when it received the message."""
         return any(id in self._walk(orphan) for orphan in self._orphans)
 
     def _walk(self, id: str | None) -> set[str]:

@@ -1,4 +1,4 @@
-"""Random edits of a worktree, from few names and contents, so that things meet."""
+"""Random edits of a worktree, from few names and contents, so that edits often collide."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IGNORE_LINES = ["*.log", "build/", "/a", "b", "d", "!x.log", "!b", "d/a", "!buil
 
 
 class Editor:
-    """Edits a worktree at random; with `uncovered`, also what no snapshot covers."""
+    """Edits a worktree at random; with `uncovered`, also paths that no snapshot covers."""
 
     def __init__(self, root: Path, random: Random, *, uncovered: bool) -> None:
         self.root = root
@@ -49,7 +49,7 @@ class Editor:
         if self.random.random() < 0.67:
             return None
         drawn = [self.draw_path() for _ in range(self.random.randint(1, 3))]
-        # A path that leads through a link names another place; the model does without.
+        # A path through a link names another place, which the model does not support.
         disk = self.disk
         is_led_away = any(isinstance(disk.get(above), Link) for path in drawn for above in ancestors(path))
         return None if is_led_away else drawn
@@ -71,7 +71,7 @@ class Editor:
             self.delete()
 
     def change(self) -> None:
-        """Change something that is there."""
+        """Change something that exists."""
         files = sorted(path for path, entry in self.disk.items() if isinstance(entry, File))
         plain = [path for path in files if "ignore" not in path]
         kind = self.random.choice(["delete", "rename", "chmod", "edit"])
@@ -82,7 +82,7 @@ class Editor:
         elif kind == "chmod" and files:
             (self.root / self.random.choice(files)).chmod(self.random.choice(MODES))
         elif kind == "edit" and plain:
-            # Keeps the inode.
+            # This keeps the inode.
             (self.root / self.random.choice(plain)).write_bytes(self.random.choice(self._contents))
 
     def change_rules(self) -> None:
@@ -111,7 +111,7 @@ class Editor:
     # How it is done
 
     def put(self, path: str, entry: Entry) -> None:
-        """Let this be at a path, and nothing else."""
+        """Put an entry at a path, in place of whatever is there."""
         self._clear(path)
         target = self.root / path
         if isinstance(entry, File):

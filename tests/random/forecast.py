@@ -1,4 +1,4 @@
-"""What an act must do to a worktree, and what it may do: held against what it did."""
+"""What an act must do to a worktree, and what it may do, compared with what it did."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.modelled import (
 
 
 class Forecast:
-    """What the wishes come to in a worktree: which paths have to be in conflict, which may be."""
+    """The meaning of wishes for a worktree: which paths have to be in conflict, and which may be."""
 
     def __init__(self, wishes: dict[str, Wish], now: Disk, way: str) -> None:
         self.wishes = wishes
@@ -33,12 +33,12 @@ class Forecast:
         self.may = self.unsettled | {path for path in wishes if self.is_shape_in_doubt(path)}
 
     def is_open(self, path: str) -> bool:
-        """Tell whether something is to be done to a path."""
+        """Return whether something is to be done to a path."""
         wish = self.wishes[path]
         return path not in self.frozen and self.now.get(path) != wish.target
 
     def is_directory_only(self, path: str) -> bool:
-        """Tell whether only a directory comes or goes though somebody did that already, or undid it."""
+        """Return whether only a directory comes or goes, which somebody else already did or undid."""
         wish, present = self.wishes[path], self.now.get(path)
         sides = (wish.target, present)
         return all(side in (None, DIRECTORY) for side in sides) and (
@@ -54,7 +54,7 @@ class Forecast:
         return wish.is_troubled or present != wish.expected
 
     def is_shape_in_doubt(self, path: str) -> bool:
-        """Tell whether a directory becomes something else, or the other way round, with trouble near."""
+        """Return whether a directory becomes something else, or the reverse, near a possible conflict."""
         if not self.is_open(path):
             return False
         wish, present = self.wishes[path], self.now.get(path)
@@ -63,7 +63,7 @@ class Forecast:
         turned = [each for each in above if each in self.wishes and is_file(self.wishes[each].target)]
         is_turned = present == DIRECTORY and wish.target != DIRECTORY
         if not (blocks or turned or is_turned) and wish.target is not None:
-            # Only what is left in the way above can matter.
+            # Only a path above that stays in the way can matter.
             return any(each in self.must | self.unsettled | self.frozen for each in above)
         if wish.target is None and not is_turned:
             return False
@@ -88,7 +88,7 @@ class Forecast:
             return
         expected = self.listed() if self.way == "abort" else set()
         allowed = self.must | self.may if self.way == "abort" else set(self.may)
-        # What is in the way of a directory, or will be, is in the way of all that should come into it.
+        # Whatever blocks a directory, or will block it, blocks everything that should come into it.
         turned = {path for path, wish in self.wishes.items() if is_file(wish.target)}
         allowed |= {p for p in found if any(is_file(self.now.get(a)) or a in turned for a in ancestors(p))}
         assert is_refused == bool(found)
@@ -100,7 +100,7 @@ class Forecast:
         assert expected <= set(found), ("conflicts not seen", self.explain(expected - set(found)))
 
     def listed(self) -> set[str]:
-        """Name the conflicts that have to be listed: not what comes and goes again on the way."""
+        """Return the conflicts that must be listed, except for paths that come and go again on the way."""
         return {path for path in self.must if self.wishes[path].target != self.wishes[path].expected}
 
     def check_worktree(self, after: Disk, marks: Marks, marks_after: Marks, outcome: Outcome) -> None:
@@ -133,17 +133,17 @@ class Forecast:
             return became == was
         if became == wish.target:
             return True
-        # What comes and goes again on the way is nobody's business.
+        # A path that comes and goes again on the way does not matter.
         if became == was and (path in self.may or wish.target == wish.expected):
             return True
         if wish.target == UNSURE and became in (None, DIRECTORY):
             return True
-        # Somebody turned a directory into a file: both cannot be had, and what was below it comes back.
+        # Somebody turned a directory into a file; not both can be there, and the paths below come back.
         below = [each for each in self.wishes if each != path and is_below(each, path)]
         has_come = became == DIRECTORY and any(each in after for each in below)
         if self.way == "overwrite" and has_come:
             return True
-        # A directory that should go stays when something is left in it, or has to be put into it.
+        # A directory that should go stays if something is left in it, or has to be put into it.
         return wish.target is None and became == DIRECTORY and is_full
 
     def explain(self, paths: set[str]) -> list[object]:
@@ -161,7 +161,7 @@ class Forecast:
 
 
 def check_lists(now: Disk, after: Disk, outcome: Outcome) -> None:
-    """An outcome names exactly the files and links that came, changed or went."""
+    """Check that an outcome lists exactly the files and links that came, changed or went."""
     changed = {path for path in now.keys() | after.keys() if now.get(path) != after.get(path)}
     assert set(outcome.restored) == {path for path in changed if is_file(after.get(path))}
     assert set(outcome.deleted) == {

@@ -1,12 +1,13 @@
-"""One worktree, two sessions and a user, held against a model that copies the directory.
+"""One worktree, two sessions and a user, compared with a model that copies the directory.
 
-A `Model` does random steps by the weights of a profile. `modelled` reads the contract a second time, on plain
-dicts; after every step the worktree, the log, the branches and where the sessions stand are compared with it.
+A `Model` does random steps by the weights of a profile. `modelled` implements the contract a second time, on
+plain dicts; after every step the worktree, the log, the branches and the positions of the sessions are
+compared with it.
 
-What comes of an act is worked out path by path, with all conflicts. Where messages are out of the line, or a
-switch met somebody's edits, that is not worked out: the act may be refused or not (`vague`), and the rest
-still has to hold. As long as the work is quiet, which means that nobody changed anything but the messages of
-one session, every act leads exactly to the copy that was made after a message.
+The model computes the result of an act path by path, with all conflicts. If messages are out of the line, or
+a switch found somebody's edits, it does not: the act may be refused or not (`vague`), and everything else
+still has to hold. As long as the work is quiet, which means that only the messages of one session change
+anything, every act leads exactly to the copy that was made after a message.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from tests.support.stores import assert_records_whole
 
 
 class Model(Actor):
-    """A worktree and its shadows, and what must be true of them."""
+    """A worktree and its shadows, and what must hold for them."""
 
     def run(self, steps: int | None = None) -> None:
-        """Make the steps of one story, and check all that is left at its end."""
+        """Make the steps of one story, and check everything that is left at its end."""
         weights = self.profile.weights
         count = steps or self.profile.steps
         drawn = self.random.choices(list(weights), list(weights.values()), k=count - self.profile.opening)
@@ -50,7 +51,7 @@ class Model(Actor):
             shadow.close()
         shutil.rmtree(self.top)
 
-    # Forgetting, and what is done in idle time
+    # Forgetting, and work in idle time
 
     def pin(self) -> None:
         """Pin a message, or unpin one."""
@@ -81,7 +82,7 @@ class Model(Actor):
         self.keep_only_live()
 
     def keep_only_live(self) -> None:
-        """Expect only what messages need: old acts and snapshots may be forgotten, too."""
+        """Expect only what messages need, because old acts and snapshots may be forgotten too."""
         self.trees.clear()
         for session in self.sessions:
             session.acts.clear()
@@ -95,13 +96,13 @@ class Model(Actor):
         self.shadows[0].gc()
 
     def tidy(self) -> None:
-        """Do what is done in idle time."""
+        """Do the work of idle time."""
         self.shadows[0].tidy(self.random.choice([0, 100]))
         while self.profile.is_watched and not self.shadows[0].look_over(10):
             pass
 
     def pack(self) -> None:
-        """Let real git pack the store."""
+        """Pack the store with real git."""
         git("--git-dir", self.store, "gc", "--quiet", "--prune=now")
         for path in self.store.rglob("*"):
             path.chmod(0o700 if path.is_dir() else 0o600)
@@ -134,7 +135,7 @@ class Model(Actor):
             self.branches[number].check(found, branches)
 
     def check_store(self) -> None:
-        """The store is whole, by its own check and by real git's, and holds all that is safe."""
+        """Check that the store is whole, by its own check and by git's, and holds all safe blobs."""
         assert self.shadows[0].check().ok
         for shadow in self.shadows:
             shadow.close()

@@ -1,4 +1,4 @@
-"""The steps that work and record, held against the model."""
+"""The steps that work and record, compared with the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS = ["fix login", "Fix: login!", "add tests", "", "rename all of it", "zwöl
 
 
 class Recorder(World):
-    """Work by anybody, and messages, steps and snapshots of it."""
+    """Work by anyone, and messages, steps and snapshots of it."""
 
     def edit(self) -> None:
         self.random.choice([self.editor.put_some, self.editor.change])()
@@ -61,7 +61,7 @@ class Recorder(World):
         assert (again.patch, again.after) == (recorded.patch, recorded.after)
 
     def message(self) -> None:
-        """A whole message at once, so that there are many; sometimes it stays open."""
+        """Record a whole message at once, so that there are many; sometimes it stays open."""
         number = self.draw_number()
         self.begin(number)
         self.editor.put_some(4)
@@ -69,7 +69,7 @@ class Recorder(World):
             self.end(number, is_whole=True)
 
     def snapshot(self) -> None:
-        """A message that is recorded after its work; what was open until then has it instead."""
+        """Record a message after its work; if another one was open, the work belongs to that."""
         number = self.draw_number()
         session, shadow = self.sessions[number], self.shadows[number]
         if self.random.random() < 0.5:
@@ -117,7 +117,7 @@ class Recorder(World):
             self.tick(session, seen)
 
     def track(self) -> None:
-        """Take a snapshot of no message; another process that looks at everything finds the same."""
+        """Take a snapshot outside messages; another `Shadow`, which scans everything, finds the same."""
         if self.random.random() < 0.5:
             self.reopen()
         seen = self.see()

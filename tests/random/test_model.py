@@ -1,11 +1,11 @@
-"""Random stories in a worktree, each held against the model: what a profile is made of stands below.
+"""Random stories in a worktree, each compared with the model; the profiles are below.
 
     SHADOWTREE_STATEFUL_STEPS   how many steps of the profile `everything`, 600 if it is not set
                                 (`tox -e stateful`: 100,000)
     SHADOWTREE_STATEFUL_SEED    the seed of the first story, 0 if it is not set
 
-Story after story is told, each with a seed of its own, which a failure names. With that seed and as many
-steps as one story has, the same story is told again, alone.
+Each story has a seed of its own, which a failure names. With that seed, and the number of steps of one story,
+only this story is repeated.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ PROFILES = {
         closing=("visit",),
     ),
 }
-"""Quiet are those in which every place on the line has to be a copy that was made: see the model."""
+"""In quiet ones, every place on the line has to equal a copy: see the model."""
 
 
 def tell(name: str, seed: int, steps: int | None = None) -> Counter[str]:
-    """Tell one story; a failure names its seed and its steps."""
+    """Run one story; a failure names its seed and its steps."""
     model = Model(PROFILES[name], seed)
     try:
         model.run(steps)
@@ -82,7 +82,7 @@ def tell(name: str, seed: int, steps: int | None = None) -> Counter[str]:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_everything(shard: int) -> None:
-    """Each shard tells every fourth story, so that they can be spread over processes."""
+    """Each shard runs every fourth story, so that they can be spread over processes."""
     counted: Counter[str] = Counter()
     stories = -(-STEPS // PROFILES["everything"].steps)
     for seed in range(SEED + shard, SEED + stories, SHARDS):

@@ -1,6 +1,6 @@
-"""Random edits, with a snapshot right behind each and no pause: every one equals a cold one.
+"""Random edits, each followed by a snapshot without a pause: every snapshot equals a cold one.
 
-What is done is drawn from a seed, so a failure can be repeated: `SHADOWTREE_STATEFUL_SEED` starts elsewhere.
+The edits are drawn from a seed, so a failure can be repeated: `SHADOWTREE_STATEFUL_SEED` sets the first one.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class Editor:
             self._acts += [self.hard_link, self.hard_link, self.hard_link_outside, self.write_outside]
 
     def edit(self) -> None:
-        """Do something; what the system refuses is not done."""
+        """Make a random edit; an edit that the system refuses is skipped."""
         with suppress(OSError):
             self.random.choice(self._acts)()
 
     def close(self) -> None:
-        """Let go of the files that are open."""
+        """Close the open files."""
         for fd in self._open:
             os.close(fd)
         self._open.clear()
@@ -254,7 +254,7 @@ class Editor:
 class Linker(Editor):
     """Gives files more names, covered and uncovered, in directories that are all covered.
 
-    So whatever is written by any of them is told, and nothing may be missed.
+    So every write through any of the names is reported, and nothing may be missed.
     """
 
     names = ("a", "b", "x.log", "y.log", "GIT~1", ".gitignore")
@@ -278,7 +278,7 @@ class Linker(Editor):
         self._write(name, self.random.choice(("wb", "ab")))
 
     def exchange_links(self) -> None:
-        """Put a link in the place of a name that is known already."""
+        """Replace an existing name by a hard link."""
         other = self._directory() / "t"
         other.hardlink_to(self._file())
         other.replace(self._file())
@@ -289,14 +289,14 @@ class Linker(Editor):
 
 @contextmanager
 def editing(watched: Watched, seed: int, *, has_links: bool = False) -> Iterator[Editor]:
-    """Have an editor for a worktree; a failure tells its seed."""
+    """Make an editor for a worktree; a failure names its seed."""
     with noting(Editor(watched.top, seed, has_links=has_links), seed) as editor:
         yield editor
 
 
 @contextmanager
 def noting(editor: Editor, seed: int) -> Iterator[Editor]:
-    """Let a failure tell the seed of an editor."""
+    """Add the seed of an editor to a failure, and close the editor."""
     try:
         yield editor
     except BaseException as error:
@@ -307,20 +307,20 @@ def noting(editor: Editor, seed: int) -> Iterator[Editor]:
 
 
 def compare(watched: Watched, cold: Path, step: int) -> None:
-    """Take a snapshot with the watcher and a cold one, of a store that has the same history."""
+    """Take a snapshot with the watcher and a cold one, in a store with the same history, and compare them."""
     warm = watched.shadow.take_snapshot()
     other = take_cold(watched.top, cold)
     assert view(warm) == view(other), (step, warm, other)
 
 
 def look_over(watched: Watched) -> None:
-    """Look at all that nobody told of."""
+    """Check for changes that no event reported, until everything was checked."""
     while not watched.shadow.look_over(10):
         pass
 
 
 def run(watched: Watched, tmp_path: Path, seed: int, steps: int) -> None:
-    """Edit and compare, one after the other; at the end nothing may have been missed."""
+    """Edit and compare in turn; at the end nothing may have been missed."""
     with editing(watched, seed) as editor:
         for step in range(steps):
             for _ in range(editor.random.choice((0, 1, 1, 1, 2, 5))):
@@ -345,7 +345,7 @@ def test_random_edits(seed: int, watched: Watched, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("aged")
 @pytest.mark.parametrize("seed", range(SEED, SEED + 1))
 def test_random_edits_of_old_files(seed: int, watched: Watched, tmp_path: Path) -> None:
-    """Nothing is read once more only because it is young."""
+    """No file is read again only because it is young."""
     run(watched, tmp_path, 1000 + seed, 120)
 
 
@@ -366,9 +366,9 @@ def test_thousands_of_random_edits_of_old_files(seed: int, watched: Watched, tmp
 
 
 def run_with_links(watched: Watched, tmp_path: Path, seed: int, steps: int) -> int:
-    """Edit with hard links to and from anywhere; give how often looking over was needed.
+    """Edit with hard links to and from anywhere; return how often looking over was needed.
 
-    Who writes by a name in an ignored directory, or by one that is gone, may be told of by nobody.
+    No event may report a write through a name in an ignored directory, or through a removed name.
     """
     needed = 0
     with editing(watched, seed, has_links=True) as editor:
@@ -401,7 +401,7 @@ def test_thousands_of_random_edits_of_files_with_several_names(
 
 
 def run_with_links_in_sight(watched: Watched, tmp_path: Path, seed: int, steps: int) -> None:
-    """Edit files that have several names where all is watched: each snapshot is right by itself."""
+    """Edit files with several names, all of them watched: each snapshot is right without looking over."""
     shutil.rmtree(watched.top / "build")
     shutil.rmtree(watched.top / "node_modules")
     watched.settle()
@@ -434,7 +434,7 @@ def test_thousands_of_random_edits_by_names_that_are_not_covered(
 
 
 class Commanded:
-    """An editor in another process, that edits when it is told and says when it has."""
+    """An editor in another process, which edits on request and reports when it is done."""
 
     def __init__(self, top: Path, seed: int) -> None:
         mine, its = socket.socketpair()
@@ -451,12 +451,12 @@ class Commanded:
         self._socket = mine
 
     def edit(self) -> None:
-        """Have it edit once."""
+        """Make one edit, and wait for it."""
         self._socket.send(b"!")
         assert self._socket.recv(1)
 
     def close(self) -> None:
-        """Let it end."""
+        """End the process."""
         self._socket.close()
         self._child.wait().value()
 
@@ -490,7 +490,7 @@ def test_thousands_of_random_edits_of_another_process(seed: int, watched: Watche
 
 
 def race(watched: Watched, seed: int, snapshots: int, *, drains: bool = False) -> None:
-    """Take snapshots while another process edits without a pause; when it stops, all is known."""
+    """Take snapshots while another process edits without a pause; when it stops, the next one is right."""
 
     stop = watched.top.parent / "stop"
 
@@ -508,7 +508,7 @@ def race(watched: Watched, seed: int, snapshots: int, *, drains: bool = False) -
                     watched.shadow.drain()
                 watched.shadow.status()
         finally:
-            # Not killed: what it started would go on.
+            # It is not killed, because processes that it started would go on.
             stop.touch()
             child.wait().value()
             stop.unlink()
@@ -526,7 +526,7 @@ def test_snapshots_in_a_race(seed: int, watched: Watched) -> None:
 @pytest.mark.parametrize("drains", [False, True], ids=["", "with drains"])
 @pytest.mark.parametrize("seed", range(SEED, SEED + 5))
 def test_many_snapshots_in_a_race(seed: int, drains: bool, watched: Watched) -> None:
-    """Old files: a change that was not told stays unseen."""
+    """Among old files, a change that is not reported stays unseen."""
     race(watched, 7000 + 10 * seed, 200, drains=drains)
 
 
@@ -535,7 +535,7 @@ def test_many_snapshots_in_a_race(seed: int, drains: bool, watched: Watched) -> 
 
 @pytest.mark.usefixtures("aged")
 def test_looking_over_finds_what_nobody_told(watched: Watched, tmp_path: Path) -> None:
-    """A link from outside that was made after the file was looked at."""
+    """A hard link outside the worktree that was made after the file was read."""
     (tmp_path / "outside").hardlink_to(watched.top / "src/m.py")
     (tmp_path / "outside").write_text("by another name")
     look_over(watched)
@@ -552,7 +552,7 @@ def test_looking_over_finds_what_nobody_told(watched: Watched, tmp_path: Path) -
 def test_looking_over_counts_nothing_that_the_next_snapshot_finds_by_itself(
     watched: Watched, tmp_path: Path
 ) -> None:
-    """Nor what is no change: a new link to a file."""
+    """Nor does it count a new link to a file, which is not a change."""
     (tmp_path / "outside").write_text("1")
     (watched.top / "src/link").hardlink_to(tmp_path / "outside")
     watched.settle()
@@ -569,7 +569,7 @@ def test_looking_over_counts_nothing_that_the_next_snapshot_finds_by_itself(
 
 
 def test_looking_over_takes_no_longer_than_it_may(watched: Watched) -> None:
-    """A slice is the least; a round goes on where the last one stopped."""
+    """It checks at least one slice, and a round continues where the last one stopped."""
     make_tree(watched.top, {f"d{number}": {} for number in range(200)})
     watched.settle()
 

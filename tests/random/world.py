@@ -1,4 +1,4 @@
-"""A worktree, two sessions and what was recorded in them, as the model knows it."""
+"""A worktree, two sessions and their records in the model."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ class Profile:
     steps: int = 50
     """How long one story is."""
     opening: int = 0
-    """With so many messages it begins."""
+    """The number of messages with which it begins."""
     is_quiet: bool = False
-    """Nobody changes anything but the messages of one session, and all of that is covered."""
+    """Only the messages of one session change anything, and all of that is covered."""
     is_watched: bool = False
     limits: Limits = DEFAULT_LIMITS
     max_branches: tuple[int, ...] = (20,)
     """One of these is drawn."""
     closing: tuple[str, ...] = field(default=())
-    """What is done with every message at the end."""
+    """The steps that are done with every message at the end."""
 
 
 class World:
-    """A worktree, its shadows and what is known of them."""
+    """A worktree, its shadows and what the model knows about them."""
 
     def __init__(self, profile: Profile, seed: int) -> None:
         self.profile = profile
         self.random = Random(seed)
         self.told: list[str] = []
-        """The steps so far, for whoever has to find out why one failed."""
+        """The steps so far, to find out why one failed."""
         self.counted: Counter[str] = Counter()
         self.top = make_place()
         self.root = self.top / "worktree"
@@ -60,15 +60,15 @@ class World:
         self.clock = 0
         self.was_covered: set[str] = set()
         self.trees: dict[str, Seen] = {}
-        """What each recorded tree id was."""
+        """The worktree for each recorded tree id."""
         self.safe: set[str] = set()
         """The blobs that have to be in the store, until something is forgotten."""
         self.kept: set[str] = set()
-        """The paths that acts were told to keep as they were."""
+        """The paths that acts had to keep as they were."""
         self.is_plain = False
-        """Acts are done, not tried as a dry run, nor asked about."""
+        """Whether acts are simply done, never as a dry run or with a confirmation."""
         self.is_recorded = False
-        """Something was recorded since the sessions were last compared."""
+        """Whether something was recorded since the sessions were last compared."""
         self.open_shadows()
         self.editor.put_some(6)
         self.take(self.shadows[0].track())
@@ -120,7 +120,7 @@ class World:
         """Note that a state was recorded: from now on all of it is safe."""
         seen = seen or self.see()
         self.was_covered |= seen.covered
-        # Two states may share a tree and differ in what stands beside it; the name means the last one.
+        # Two states may share a tree and differ in their facts; the id then means the last one.
         self.trees.pop(tree, None)
         self.trees[tree] = seen
         self.safe |= blobs_of(seen)
@@ -148,11 +148,11 @@ class World:
         session.open = None
         session.open_steps.clear()
         if only is not None:
-            # What a step of it did to other paths is nobody's; the model does not go into that.
+            # Changes of its steps to other paths belong to no message; the model does not cover that.
             message.steps.clear()
 
     def find_end(self, session: Session, seen: Seen, *, is_inferred: bool = True) -> Seen:
-        """Give the state with which the open message ends: now, or with the last of steps that all ended."""
+        """Return the state with which the open message ends: now, or at the last step if all steps ended."""
         message = session.messages[session.open or ""]
         is_at_step = is_inferred and message.last_step is not None and not session.open_steps
         return message.last_step or seen if is_at_step else seen
@@ -174,7 +174,7 @@ class World:
     def without_acts(
         self, session: Session, changes: modelled.Changes, since: int, until: int | None = None
     ) -> modelled.Changes:
-        """Leave out what nobody but acts of the other session did."""
+        """Leave out changes that only acts of the other session made."""
         left = dict(changes)
         others = [
             happening

@@ -1,4 +1,4 @@
-"""Commits of one's own in the repository of a store, for what travels."""
+"""Commits of the tests in the repository of a store, to be pushed and fetched."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dulwich.objects import Blob, Commit, ObjectID, Tree
 from dulwich.repo import Repo
 
 Files = Mapping[str, bytes]
-"""What is in a tree: path and content."""
+"""The content of a tree, by path."""
 
 
 class Line:
-    """A line of commits, each with all files that it has."""
+    """A line of commits, each with all of its files."""
 
     def __init__(self, repo: Repo, tip: bytes | None = None) -> None:
         self._repo = repo
@@ -21,7 +21,7 @@ class Line:
         self._count = 0
 
     def commit(self, changes: Mapping[str, bytes | None], text: str = "a message") -> bytes:
-        """Change files, commit, and give the raw id."""
+        """Change files and commit; return the raw id."""
         for path, content in changes.items():
             if content is None:
                 del self.files[path]

@@ -31,17 +31,17 @@ class Remote:
     path: Path
 
     def connect(self, repo: ShadowRepo, *, port: int | None = None, **options: Any) -> Transport:
-        """Prepare to talk to it, perhaps through a proxy."""
+        """Prepare a connection, perhaps through a proxy."""
         environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **self.server.environ}
         chosen = {"environ": environ, "ssh_command": self.server.ssh_command, "timeout_s": 30, **options}
         return open_transport(self.url(port), repo, TransportOptions(**chosen))
 
     def url(self, port: int | None = None) -> str:
-        """Give where it is."""
+        """Return the URL."""
         return self.server.url(self.name, port or self.server.port)
 
     def refs(self) -> dict[bytes, bytes]:
-        """Give its refs, as real git lists them."""
+        """Return the refs, as real git lists them."""
         listed = servers.git(
             "-c", "safe.directory=*", "for-each-ref", "--format=%(objectname) %(refname)", cwd=self.path
         )
@@ -51,7 +51,7 @@ class Remote:
 
 @pytest.fixture(scope="session")
 def running_servers() -> Iterator[Callable[[str], Server]]:
-    """Start servers when they are first asked for, and end them at last."""
+    """Start each server when it is first needed, and stop all of them at the end."""
     started: dict[str, Server] = {}
     place = make_place()
     with ExitStack() as stack:
@@ -77,7 +77,7 @@ def _path(root: Path) -> Any:  # Any: a context manager
 
 @pytest.fixture
 def make_remote(running_servers: Callable[[str], Server]) -> Callable[[str], Remote]:
-    """Make an empty repository on a kind of server."""
+    """Return a function that makes an empty repository on a kind of server."""
 
     def make(kind: str) -> Remote:
         server, name = running_servers(kind), f"t{uuid.uuid4().hex[:12]}"
@@ -88,13 +88,13 @@ def make_remote(running_servers: Callable[[str], Server]) -> Callable[[str], Rem
 
 @pytest.fixture(params=[*servers.NAMES, "path"])
 def remote(request: pytest.FixtureRequest, make_remote: Callable[[str], Remote]) -> Remote:
-    """An empty repository on each kind of server, and at a path."""
+    """An empty repository, on each kind of server and at a path."""
     return make_remote(request.param)
 
 
 @pytest.fixture
 def make_repo(tmp_path: Path) -> Iterator[Callable[[], ShadowRepo]]:
-    """Make the repository of a new store; all of them are checked at the end."""
+    """Return a function that makes the repository of a new store; all are checked at the end."""
     with ExitStack() as stack:
         stores: list[str] = []
 

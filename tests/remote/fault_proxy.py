@@ -1,7 +1,7 @@
-"""A proxy between a client and a server that counts, and does harm at an exact byte.
+"""A proxy between a client and a server that counts bytes, and causes a fault at an exact byte.
 
-What goes through it is counted and noted in pieces as they were read, so a first run without harm tells where
-messages begin and end, and later runs strike there.
+It counts what passes, and stores where each piece that it read ended. So a first run without faults shows
+where messages begin and end, and later runs cause faults there.
 """
 
 from __future__ import annotations
@@ -13,36 +13,37 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 UP, DOWN = "up", "down"
-"""From the client to the server, and back."""
+"""From the client to the server, and from the server to the client."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens, and where: in the first connection, after so many bytes in a direction."""
+    """A fault and its place: in the first connection, after this many bytes in a direction."""
 
     kind: str
-    """`cut` ends both ways; `truncate` ends this way, as if all had been said; `corrupt` turns the next byte
-    around; `delay` sends nothing more for a time."""
+    """`cut` ends both directions; `truncate` ends this one, as if it were complete; `corrupt` inverts the
+    next byte; `delay` sends nothing more for some time.
+    """
     direction: str
     at: int
 
 
 @dataclass
 class Counts:
-    """What went through."""
+    """What passed through."""
 
     up: int = 0
     down: int = 0
     connections: int = 0
     turns: int = 0
-    """How often the client spoke after the server had, and once for the first time."""
+    """How often the client spoke after the server, plus one for the first time."""
     pieces: dict[str, list[int]] = field(default_factory=lambda: {UP: [], DOWN: []})
-    """Of the first connection: where each piece that was read ended."""
+    """For the first connection: where each piece that was read ended."""
     content: dict[str, bytearray] = field(default_factory=lambda: {UP: bytearray(), DOWN: bytearray()})
 
 
 class FaultProxy:
-    """Listens on a port of its own and passes on what comes. A context manager."""
+    """Listens on its own port and passes everything on. A context manager."""
 
     def __init__(self, port: int, fault: Fault | None = None, delay_s: float = 3) -> None:
         self._upstream = port
@@ -75,7 +76,7 @@ class FaultProxy:
             each.close()
 
     def take_counts(self) -> Counts:
-        """Give what went through since it was last asked."""
+        """Return the counts since the last call."""
         with self._lock:
             taken, self.counts, self._last = self.counts, Counts(), ""
         return taken
@@ -122,7 +123,7 @@ class FaultProxy:
             target.shutdown(socket.SHUT_WR)
 
     def _strike(self, fault: Fault, source: socket.socket, target: socket.socket, rest: bytes) -> bytes:
-        """Do harm; give what is still to be passed on."""
+        """Cause the fault; return what is still to be passed on."""
         if fault.kind == "cut":
             _end(source)
             _end(target)
@@ -155,7 +156,7 @@ class FaultProxy:
 
 
 def find_boundaries(counts: Counts) -> list[tuple[str, int]]:
-    """Give where messages begin: each pkt-line, each piece as it was read, and the middle of what is left."""
+    """Return where messages begin: each pkt-line, each piece as it was read, and the middle of the rest."""
     found = set()
     for direction in (UP, DOWN):
         content = bytes(counts.content[direction])

@@ -1,4 +1,4 @@
-"""Kills at exact moments."""
+"""Kills at an exact write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def kill_at(step: int) -> None:
-    """Kill this process before it changes the disk for the nth time, whoever does it in Python."""
+    """Kill this process before its nth change of the disk, as far as Python makes it."""
     left = [step]
 
     def count(function: Callable[..., object]) -> Callable[..., object]:

@@ -1,4 +1,4 @@
-"""Machines for the stories of remotes: each has a directory and a store, and all know one server."""
+"""Machines for stories about remotes: each has a directory and a store, and all use one server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.stores import SETTINGS
 
 @dataclass
 class Machine:
-    """A directory with a store that nobody else has."""
+    """A directory with its own store."""
 
     top: Path
     url: str
@@ -62,7 +62,7 @@ class Machine:
             return shadow.remotes.resume(self.url, **how)
 
     def log(self, session: str | None = None) -> list[dict[str, Any]]:
-        """All that the log tells, as the command prints it."""
+        """Return the log as the command prints it."""
         with self.open(session or "default") as shadow:
             messages = shadow.messages(all_sessions=session is None)
             found: list[dict[str, Any]] = json.loads(json.dumps([message.to_dict() for message in messages]))
@@ -72,12 +72,12 @@ class Machine:
         return [each["id"] for each in self.log(session) if state in (None, each["state"])]
 
     def files(self) -> dict[str, str]:
-        """The files of the directory."""
+        """Return the files of the directory."""
         found = [path for path in sorted(self.worktree.rglob("*")) if path.is_file()]
         return {str(path.relative_to(self.worktree)): path.read_text() for path in found}
 
     def check(self) -> None:
-        """Make sure that the store is sound."""
+        """Check that the store is sound."""
         with self.open() as shadow:
             report = shadow.check(read_data=True)
         assert report.ok, report.problems
@@ -85,9 +85,9 @@ class Machine:
 
 
 def make_server(top: Path) -> Path:
-    """Make an empty repository, as a server has one."""
+    """Make an empty repository, as on a server."""
     git("init", "--quiet", "--bare", top)
-    # Nothing that is pushed needs more than to go forward.
+    # Every push must be a fast-forward.
     git("--git-dir", top, "config", "receive.denyNonFastForwards", "true")
     git("--git-dir", top, "config", "transfer.fsckObjects", "true")
     return top

@@ -1,6 +1,6 @@
 """Real git servers on loopback: `git daemon`, `git http-backend` behind lighttpd, sshd, gitolite.
 
-Each writes to files, never to a pipe that a server left over could hold open, and is ended by its id.
+Each writes to files, because a server that is left over could hold a pipe open. Each is stopped by its id.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ AcceptEnv GIT_PROTOCOL
 
 @dataclass
 class Server:
-    """A server that runs."""
+    """A running server."""
 
     name: str
     port: int
     root: Path
-    """Where its repositories are."""
+    """The directory of its repositories."""
     url: Callable[[str, int], str]
-    """Gives the URL of a repository at a port, which may be that of a proxy."""
+    """Returns the URL of a repository at a port, which may be that of a proxy."""
     ssh_command: str | None = None
     environ: dict[str, str] = field(default_factory=dict)
-    """What a client that may push has in its environment."""
+    """The environment of a client that may push."""
     make: Callable[[str], None] | None = None
     pid: int = 0
-    """The leader of its processes."""
+    """The leader of its process group."""
 
     def make_repository(self, name: str) -> Path:
-        """Make an empty repository; give where it is."""
+        """Make an empty repository; return its path."""
         path = self.root / f"{name}.git"
         if self.make is not None:
             self.make(name)
@@ -82,7 +82,7 @@ class Server:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Give an environment in which git has no configuration of anybody's."""
+    """Return an environment in which git reads no configuration."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": "/nonexistent",
@@ -94,7 +94,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def git(*arguments: str, cwd: Path, **variables: str) -> str:
-    """Run real git, and give what it prints."""
+    """Run real git; return its output."""
     done = subprocess.run(
         ["git", *arguments],
         cwd=cwd,
@@ -108,7 +108,7 @@ def git(*arguments: str, cwd: Path, **variables: str) -> str:
 
 
 def assert_clean(repository: Path) -> None:
-    """Fail unless real git finds nothing to say of a repository."""
+    """Fail unless real git finds a repository sound."""
     done = subprocess.run(
         ["git", "-c", "safe.directory=*", "fsck", "--full", "--strict", "--no-dangling"],
         cwd=repository,
@@ -122,10 +122,10 @@ def assert_clean(repository: Path) -> None:
 
 
 def require(program: str) -> str:
-    """Find a program; without it the tests fail, and do not pass for something else."""
+    """Find a program. Without it the tests fail, so that nobody believes that they passed."""
     found = shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/usr/local/sbin")
     if found is None and sys.platform == "darwin":
-        import pytest  # the benchmarks do without it
+        import pytest  # the benchmarks can do without it
 
         pytest.skip(f"there is no {program} on macOS")
     assert found, f"{program} is not installed; see CONTRIBUTING.md for what the tests need"
@@ -170,7 +170,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], root: Path) -> None:
 
 
 def free_port() -> int:
-    """Find a port that nobody has."""
+    """Find a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -189,7 +189,7 @@ def start(name: str, root: Path) -> Iterator[Server]:
 def _daemon(root: Path) -> Iterator[Server]:
     port, programs = free_port(), git("--exec-path", cwd=root).strip()
     arguments = [
-        # Not by `git daemon`, which would be a process more.
+        # `git daemon` would start one process more.
         *(f"{programs}/git-daemon", "--listen=127.0.0.1", f"--port={port}", f"--base-path={root}"),
         *("--export-all", "--enable=receive-pack", "--reuseaddr", str(root)),
     ]
@@ -238,7 +238,7 @@ def _sshd(root: Path, authorized: Path, more: str = "") -> Iterator[tuple[int, s
 
 
 def make_key(path: Path) -> None:
-    """Make a key for ssh."""
+    """Make an SSH key."""
     arguments = [require("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", str(path)]
     subprocess.run(arguments, check=True, stdin=subprocess.DEVNULL)
 
@@ -259,7 +259,7 @@ def _ssh(root: Path) -> Iterator[Server]:
 
 @contextmanager
 def _gitolite(root: Path) -> Iterator[Server]:
-    """Run gitolite, where everybody with a key makes repositories by pushing to them."""
+    """Run gitolite, in which everybody with a key can create repositories by pushing to them."""
     home = root / "home"
     (home / ".ssh").mkdir(parents=True, mode=0o700)
     make_key(root / "user_key")

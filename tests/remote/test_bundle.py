@@ -1,4 +1,4 @@
-"""Bundles: real git verifies and reads ours, we read real git's, and nothing incomplete is accepted."""
+"""Bundles: real git verifies and reads ours, we read git's, and nothing incomplete is accepted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_bundle(repo: ShadowRepo, refs: dict[bytes, bytes], *prerequisites: byte
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """An empty repository of real git."""
+    """An empty repository made by real git."""
     git("init", "-q", "--bare", str(tmp_path / "target.git"), cwd=tmp_path)
     return tmp_path / "target.git"
 

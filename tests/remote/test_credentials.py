@@ -1,4 +1,4 @@
-"""Credentials: where they are found, and that no password is ever seen."""
+"""Credentials: where they are found, and that no password is ever shown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SESSION = b"refs/heads/sessions/default"
 
 @pytest.fixture
 def http(make_remote: Callable[[str], Remote]) -> Remote:
-    """A repository behind a web server that asks for a password; the client has none yet."""
+    """A repository behind a web server that requires a password, and a client without one."""
     return make_remote("http")
 
 
@@ -42,7 +42,7 @@ def write_netrc(directory: Path, password: str) -> str:
 
 
 def write_helper(directory: Path, password: str) -> str:
-    """Write a credential helper, as git would run it."""
+    """Write a credential helper for git."""
     path = directory / "helper.py"
     path.write_text(
         "import sys\n"
@@ -80,7 +80,7 @@ def test_by_netrc(http: Remote, repo: ShadowRepo, tmp_path: Path, by: str) -> No
 
 
 def test_by_helper_above_a_megabyte(http: Remote, repo: ShadowRepo, tmp_path: Path) -> None:
-    """The server asks before anything is sent, so a large push needs no second try."""
+    """The server requires the password before anything is sent, so a large push is not sent twice."""
     push_something(http, repo, environ=surroundings(), credential_helper=write_helper(tmp_path, PASSWORD))
 
 
@@ -228,7 +228,7 @@ def test_urls_as_users_of_git_write_them(text: str, expected: tuple[object, ...]
 )
 def test_other_texts_are_no_remotes(text: str, repo: ShadowRepo) -> None:
     if text.startswith("ext::"):
-        # A path with a strange name: nothing is run.
+        # A path with a strange name: no command is run.
         with open_transport(text, repo, TransportOptions(environ={})) as transport:
             with pytest.raises(RemoteFailed):
                 transport.list_refs([b"refs/"])

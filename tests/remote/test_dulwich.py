@@ -1,4 +1,4 @@
-"""What `remote` relies upon in dulwich; a release that changes it is looked at first."""
+"""What `remote` uses of dulwich: a release that changes it must be reviewed first."""
 
 from __future__ import annotations
 

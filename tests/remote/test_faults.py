@@ -1,4 +1,4 @@
-"""Harm between client and server: nothing is lost on either side, and the next push or fetch completes."""
+"""Faults between client and server: neither side loses anything, and the next push or fetch completes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Scene:
             transport.push({SESSION: (None, self.first)})
 
     def again(self, make_remote: Callable[[str], Remote]) -> Scene:
-        """Give the same with a new remote."""
+        """Return the same scene with a new remote."""
         scene = object.__new__(Scene)
         scene.remote, scene.repo = make_remote(self.remote.server.name), self.repo
         scene.first, scene.second = self.first, self.second
@@ -56,11 +56,11 @@ class Scene:
 
     @property
     def timeout_s(self) -> float:
-        """How long to wait where somebody holds things up; ssh needs some time to begin with."""
+        """How long to wait if a server stops answering; ssh needs some time to connect."""
         return 0.7 if self.remote.server.name in ("daemon", "http") else 2
 
     def assert_whole(self) -> None:
-        """Fail unless the server has the one or the other, and has it whole; then push once more."""
+        """Fail unless the server has the old or the new commit completely; then push once more."""
         assert self.remote.refs()[SESSION] in (self.first, self.second)
         self.push()
         assert self.remote.refs()[SESSION] == self.second
@@ -68,7 +68,7 @@ class Scene:
 
 
 def sample(boundaries: list[tuple[str, int]], count: int) -> list[tuple[str, str, int]]:
-    """Take a few of all faults, others with every commit; all of them if there is no limit."""
+    """Choose some of all faults, others with every commit; all if there is no limit."""
     every = [(kind, *boundary) for boundary in boundaries for kind in KINDS]
     if not count:
         return every
@@ -77,7 +77,7 @@ def sample(boundaries: list[tuple[str, int]], count: int) -> list[tuple[str, str
 
 
 def strike_pushes(scene: Scene, make_remote: Callable[[str], Remote], count: int) -> int:
-    """Push with harm at each of the boundaries of a push; give how often it came about."""
+    """Push with a fault at each boundary of a push; return how often it happened."""
     with FaultProxy(scene.remote.server.port) as proxy:
         scene.push(proxy.port)
     struck, said = 0, []
@@ -97,7 +97,7 @@ def strike_pushes(scene: Scene, make_remote: Callable[[str], Remote], count: int
 
 
 def strike_fetches(scene: Scene, make_repo: Callable[[], ShadowRepo], count: int) -> int:
-    """Fetch with harm at each of the boundaries."""
+    """Fetch with a fault at each boundary."""
     scene.push()
     with (
         FaultProxy(scene.remote.server.port) as proxy,
@@ -162,7 +162,7 @@ def test_fetches_are_struck_everywhere(
 def test_a_push_tries_again_if_one_before_it_still_holds_the_refs(
     kind: str, make_remote: Callable[[str], Remote], repo: ShadowRepo
 ) -> None:
-    """A push that was cut may go on at the server: git then says "atomic transaction failed"."""
+    """A push that was cut may continue on the server: git then reports "atomic transaction failed"."""
     scene = Scene(make_remote(kind), repo)
     lock = scene.remote.path / f"{SESSION.decode()}.lock"
     hook = scene.remote.path / "hooks" / "pre-receive"
@@ -210,7 +210,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(
 
 
 def push_in_child(scene: Scene, port: int | None) -> int:
-    """Push in a process of its own; give its id."""
+    """Push in a separate process; return its id."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""Many workers push sessions of their own to one repository at once: all is there, nothing is lost."""
+"""Many workers push their own sessions to one repository at the same time, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKERS = 20
 
 
 def run_worker(machine: Machine, session: str, messages: int) -> list[str]:
-    """Record messages and push after each; give the trees after them."""
+    """Record messages and push after each; return the trees after them."""
     trees = []
     with machine.open(session) as shadow:
         shadow.remotes.add("origin", machine.url)

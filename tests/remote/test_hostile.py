@@ -1,4 +1,4 @@
-"""What comes from outside is refused before anything of it can be seen."""
+"""Hostile packs and refs are refused before anything of them is visible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOWHERE = bytes(20)
 
 
 def entry(kind: int, content: bytes, base: bytes = b"", *, size: int | None = None) -> bytes:
-    """Make an entry of a pack, with a size that may be a lie."""
+    """Make an entry of a pack, perhaps with a wrong size."""
     size = len(content) if size is None else size
     head, size = (kind << 4) | (size & 15), size >> 4
     out = bytearray()
@@ -75,7 +75,7 @@ A = raw(BLOB_A)
 
 @pytest.fixture
 def receive(repo: ShadowRepo) -> Iterator[Callable[..., None]]:
-    """Give a function that receives a pack; at the end nothing of it may be there."""
+    """Return a function that receives a pack; at the end nothing of it may be in the store."""
     store = repo.object_store
     assert isinstance(store, ShadowObjectStore)
     packs = Path(store.path, "pack")
@@ -92,7 +92,7 @@ def receive(repo: ShadowRepo) -> Iterator[Callable[..., None]]:
 
 
 def with_tree(content: bytes, *others: bytes) -> tuple[bytes, bytes]:
-    """Make a pack with a commit of this tree; give it and the commit."""
+    """Make a pack with a commit of this tree; return both."""
     commit = commit_of(tree_id(content))
     return pack(entry(TREE, content), entry_of(commit), *others), raw(commit)
 
@@ -321,7 +321,7 @@ def test_every_byte_of_a_pack_counts(receive: Callable[..., None]) -> None:
         damaged[position] ^= 0x11
         with pytest.raises(RemoteDamaged):
             receive(bytes(damaged), want)
-        # With a checksum that fits, as somebody who means it would send it.
+        # With a correct checksum, as an attacker would send it.
         body = bytes(damaged[:-20])
         if position < len(body):
             with pytest.raises(RemoteDamaged):
@@ -329,7 +329,7 @@ def test_every_byte_of_a_pack_counts(receive: Callable[..., None]) -> None:
 
 
 def test_a_server_that_sends_a_forbidden_tree(make_remote: Callable[[str], Remote], repo: ShadowRepo) -> None:
-    """Real git stores such trees unless it is told not to, and sends them to everybody."""
+    """Real git stores such trees unless configured otherwise, and sends them to everybody."""
     from dulwich.repo import Repo
 
     remote = make_remote("daemon")
@@ -380,7 +380,7 @@ def test_names_of_refs_that_are_none(repo: ShadowRepo, make_remote: Callable[[st
 def test_one_bad_session_does_not_keep_others_away(
     kind: str, make_remote: Callable[[str], Remote], tmp_path: Path
 ) -> None:
-    """Whoever may push to a server can put anything there."""
+    """Anybody who can push to a server can put anything there."""
     from dulwich.repo import Repo
 
     remote = make_remote(kind)

@@ -1,4 +1,4 @@
-"""Rows that nobody recorded: refused before anything becomes part of a timeline, or of a worktree."""
+"""Forged rows are refused before anything becomes part of a timeline, or of a worktree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shadowtree.timeline.database import Database
 from tests.conversation.exports import LooseSink
 from tests.remote.machines import Machine, list_refs, make_server
 
-Rows = dict[str, list[dict[str, Any]]]  # Any: what columns hold
+Rows = dict[str, list[dict[str, Any]]]  # Any: the values of columns
 Change = Callable[[Rows], None]
 
 
@@ -88,7 +88,7 @@ HOSTILE: dict[str, Change] = {
 
 @dataclass
 class World:
-    """A server that a hostile machine has in its power, and a machine that fetches from there."""
+    """A server that a hostile machine controls, and a machine that fetches from it."""
 
     server: Path
     attacker: Machine
@@ -97,7 +97,7 @@ class World:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["new", "known"])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The victim knows nothing of the session, or has resumed it and gone on."""
+    """The victim does not have the session, or has resumed it and continued."""
     top = tmp_path_factory.mktemp("world")
     server = make_server(top / "server.git")
     attacker, victim = Machine(top / "attacker", str(server)), Machine(top / "victim", str(server))
@@ -112,7 +112,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def forge(attacker: Machine, server: Path, change: Change) -> None:
-    """Let the server have rows that were changed."""
+    """Put changed rows on the server."""
     with (
         closing(Database(str(attacker.store / "timeline.db"))) as database,
         closing(Objects(str(attacker.store / "objects"))) as objects,
@@ -120,14 +120,14 @@ def forge(attacker: Machine, server: Path, change: Change) -> None:
         objects.refresh()
         rows = read_session_rows(database, 1)
         for event in rows["events"]:
-            # Or changes would be left out, and worked out again by whoever reads them.
+            # Otherwise changes would be left out, and derived by the reader.
             event["whole"] = None
         change(rows)
         sink = LooseSink(attacker.store)
         commit = encode_commit(encode_rows(rows, objects, sink), [], 0, b"x\n")
         id = objects.put(sink, b"commit", commit)
     (ref,) = list_refs(server, "refs/shadowtree")
-    # Git would refuse to send what is not whole; a server that is hostile need not ask.
+    # Git would refuse to send incomplete objects, but a hostile server need not.
     shutil.copytree(attacker.store / "objects", server / "objects", dirs_exist_ok=True)
     (server / ref).write_text(id.hex() + "\n")
 

@@ -1,4 +1,4 @@
-"""What servers can do over HTTP beside git: redirect, answer with something else, say no."""
+"""Answers of HTTP servers that git servers do not give: redirects, other content, refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[tuple[int, list[str | None]]]:
-    """Run a web server; give its port, and the credentials of each request as they come."""
+    """Run a web server; yield its port, and a list that gets the credentials of each request."""
     seen: list[str | None] = []
 
     class Handler(BaseHTTPRequestHandler):

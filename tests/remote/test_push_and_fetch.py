@@ -1,4 +1,4 @@
-"""Sessions that travel: pushed, fetched into an empty store, resumed, joined."""
+"""Sessions on several machines: pushed, fetched into an empty store, resumed, joined."""
 
 from __future__ import annotations
 
@@ -366,7 +366,7 @@ def test_a_remote_that_is_not_there_is_one_line(laptop: Machine) -> None:
 
 
 def test_a_store_that_was_copied_loses_nothing(laptop: Machine, tmp_path: Path, server: Path) -> None:
-    """Two stores then write the same ref: what came first is fetched, and becomes a branch."""
+    """Then two stores write the same ref: the first push is fetched, and becomes a branch."""
     import shutil
 
     tell_story(laptop)
@@ -398,7 +398,7 @@ def test_texts_that_were_pushed_stay_and_later_ones_do_not_follow(laptop: Machin
 
 
 def test_everything_that_can_be_recorded_arrives_exactly(laptop: Machine, desktop: Machine) -> None:
-    """Modes, links, odd names, empty directories, steps, pins, branches, forgotten messages, odd sessions."""
+    """Modes, links, names, empty directories, steps, pins, branches, forgotten messages, sessions."""
     laptop.worktree.mkdir(parents=True)
     tell_history(laptop.worktree, laptop.store)
     laptop.push()

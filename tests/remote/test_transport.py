@@ -21,7 +21,7 @@ PREFIXES = [b"refs/heads/sessions/", b"refs/shadowtree/"]
 
 
 def many_files(seed: int = 1) -> dict[str, bytes]:
-    """Make 400 files in 20 directories that deflate like source code does."""
+    """Make 400 files in 20 directories that compress like source code."""
     chance = random.Random(seed)
     words = [f"word{number}" for number in range(500)]
     return {
@@ -71,7 +71,7 @@ def test_a_second_push_and_a_second_fetch_carry_only_what_is_new(
         transport.fetch([second], [first])
         received = transport.received_bytes
 
-    # On a disk a pack has no deltas of what is in others; `git gc` makes them.
+    # Packs on disk have no deltas between each other; `git gc` makes them.
     assert sent < (20_000 if remote.server.name == "path" else 4_000) < 100_000 < whole
     assert received < 8_000
     assert_clean(remote.path)
@@ -110,7 +110,7 @@ def test_what_is_there_already_is_not_sent_again(remote: Remote, repo: ShadowRep
         transport.push({SESSION: (None, first)})
 
         assert transport.push({SESSION: (first, first)}) == {SESSION: None}
-        # As after a push that was cut, and had arrived.
+        # As after a push that was cut and had arrived.
         assert transport.push({SESSION: (None, first)}) == {SESSION: None}
         assert transport.push({ROWS: (None, first)}) == {ROWS: None}
     assert remote.refs() == {SESSION: first, ROWS: first}
@@ -186,7 +186,7 @@ def test_a_push_takes_two_round_trips(
 def test_versions_of_all_kinds_arrive(
     kind: str, make_remote: Callable[[str], Remote], repo: ShadowRepo, make_repo: Callable[[], ShadowRepo]
 ) -> None:
-    """Whatever the deltas between them look like."""
+    """Whatever deltas are made between them."""
     remote, line, elsewhere, chance = make_remote(kind), Line(repo), make_repo(), random.Random(5)
     files = {f"f{number}": chance.randbytes(number * 7) * (1 + number % 3) for number in range(60)}
     files |= {"empty": b"", "zeros": bytes(70_000), "long": b"".join(b"%d\n" % n for n in range(30_000))}
@@ -235,7 +235,7 @@ def test_a_push_takes_no_more_bytes_and_round_trips_than_that_of_git(
 def test_a_directory_without_files(
     remote: Remote, repo: ShadowRepo, make_repo: Callable[[], ShadowRepo]
 ) -> None:
-    """Real git wants to have the empty tree too."""
+    """Real git needs the empty tree too."""
     line, elsewhere = Line(repo), make_repo()
     first, second, third = line.commit({}), line.commit({"a": b"1"}), line.commit({"a": None})
     with remote.connect(repo) as transport:

@@ -1,4 +1,4 @@
-"""What is on the disk now, for a plan: what was recorded a moment ago, and the disk where no rule covers."""
+"""The present state for a plan: as just recorded, or read from the disk where no rule covers a path."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def writer(worktree: Path) -> Iterator[Writer]:
 
 @pytest.fixture
 def present(shadow: Shadow, writer: Writer, worktree: Path) -> Iterator[DiskState]:
-    """A worktree recorded a moment ago; nothing in it was looked at yet."""
+    """A worktree that was just recorded; no path has been read yet."""
     make_tree(
         worktree,
         {
@@ -93,7 +93,7 @@ def test_a_path_is_seen_as_it_is_covered_or_not(
 
 
 def test_what_is_covered_is_seen_as_it_was_recorded(present: DiskState, worktree: Path) -> None:
-    """A change after the snapshot is not in the store, and is noticed when it is moved aside."""
+    """A change after the snapshot is not in the store; the act notices it when it moves the file aside."""
     make_tree(worktree, {"a.txt": "changed"})
 
     assert present.state_of(RelPath(b"a.txt")) == state(b"1", 0o600)
@@ -116,7 +116,7 @@ def test_what_no_rule_covers_and_was_seen_has_to_be_stored(present: DiskState) -
 
 
 def test_a_path_is_looked_at_once(present: DiskState, worktree: Path) -> None:
-    """One plan is made of one state."""
+    """A plan is based on one state."""
     first = present.state_of(RelPath(b"b.o"))
     (worktree / "b.o").write_bytes(b"changed")
 
@@ -165,12 +165,12 @@ def test_below_what_is_no_directory_or_empty_there_is_nothing(present: DiskState
     assert list(present.below(RelPath(path))) == []
 
 
-# An empty directory of the user's, in a directory that has to become a file again
+# The user's empty directory, in a directory that has to become a file again
 
 
 @pytest.fixture
 def with_empty_directory(shadow: Shadow, worktree: Path) -> Shadow:
-    """A message made a directory of a file; then the user made an empty one in it."""
+    """A message replaced a file by a directory; then the user made an empty directory in it."""
     make_tree(worktree, {"p": "file"})
     with shadow.message("m1"):
         (worktree / "p").unlink()
@@ -183,7 +183,7 @@ def with_empty_directory(shadow: Shadow, worktree: Path) -> Shadow:
 def test_an_empty_directory_in_the_way_is_told_before_anything_is_done(
     with_empty_directory: Shadow, worktree: Path, on_conflict: OnConflict
 ) -> None:
-    """It was found when it was too late, and said to have been put there meanwhile, each time anew."""
+    """The act used to find it too late, and each time claimed that it had just been created."""
     with pytest.raises(Conflict) as caught:
         with_empty_directory.revert("m1", on_conflict=on_conflict)
 
@@ -203,19 +203,19 @@ def test_an_empty_directory_in_the_way_can_be_kept(with_empty_directory: Shadow,
 def test_a_text_to_merge_is_never_taken_from_the_worktree_for_another_one(
     shadow: Shadow, writer: Writer, worktree: Path
 ) -> None:
-    """A damaged copy makes the store doubt a blob that a second copy still has; the file there is newer."""
+    """The store doubts a blob because of a damaged copy, but a second copy is sound; the file is newer."""
     make_tree(worktree, {"a.txt": "recorded"})
     shadow.track()
     make_tree(worktree, {"a.txt": "edited since"})
     opened = OpenStore(StoreLayout(str(shadow.store)))
 
     class Doubting:
-        """The objects, of which the first copy is damaged."""
+        """Objects in which the first copy is damaged."""
 
         def has(self, blob: bytes) -> bool:
             return False
 
-        def __getattr__(self, name: str) -> Any:  # Any: whatever the objects have
+        def __getattr__(self, name: str) -> Any:  # Any: an attribute of the objects
             return getattr(opened.objects, name)
 
     contents = Contents(cast("Objects", Doubting()), writer)

@@ -1,4 +1,4 @@
-"""Patches as git would write them, and as git applies them."""
+"""Patches as git writes and applies them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def blob_id(content: bytes | None) -> str | None:
 def assert_applies(
     top: Path, path: str, old: tuple[bytes, int] | None, new: tuple[bytes, int] | None
 ) -> TextDiff:
-    """Let git turn the old content into the new one by our patch."""
+    """Assert that git turns the old content into the new one by our patch."""
     old_content, old_mode = old or (None, None)
     new_content, new_mode = new or (None, None)
     blobs = blob_id(old_content), blob_id(new_content)
@@ -85,7 +85,7 @@ def assert_applies(
     return result
 
 
-# The format.
+# The format
 
 
 def test_a_patch_has_the_format_of_git() -> None:
@@ -132,7 +132,7 @@ def test_a_deleted_file_goes_to_nothing() -> None:
 
 
 def test_a_change_of_mode_alone_is_all_header() -> None:
-    """A bit that git does not know is a change too, also of a file that is no text or very large."""
+    """Bits that git does not record count too, even for binary or very large files."""
     for content in (b"a\n", b"\0", b"a" * (MAX_TEXT_BYTES + 1)):
         assert diff_text("x", content, content, old_mode=0o100644, new_mode=0o100600) == TextDiff(
             0, 0, binary=False, patch="diff --git a/x b/x\nold mode 100644\nnew mode 100600\n"
@@ -195,7 +195,7 @@ def test_what_is_too_large_is_not_compared(large: bytes) -> None:
 def test_git_refuses_a_patch_that_does_not_say_enough(
     tmp_path: Path, old: bytes | None, new: bytes | None
 ) -> None:
-    """A line that git skips would make half a patch look applied."""
+    """If git skipped a line, half a patch would seem applied."""
     put(tmp_path / "x", old, FILE)
     stdin = compare(old, new).applicable.encode("utf-8")
     done = subprocess.run(["git", "apply"], cwd=tmp_path, input=stdin, capture_output=True, check=False)
@@ -226,7 +226,7 @@ def test_every_patch_can_be_printed_and_goes_through_json(old: bytes | None, new
     assert patch.encode("utf-8").decode("utf-8") == patch
 
 
-# What git makes of it.
+# Compared with git
 
 lines = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "\r\n", "a\r\n", "\u00e9\f\u2028\n", "-- a\n"]))
 texts = st.builds(lambda some, end: ("".join(some) + end).encode(), lines, st.sampled_from(["", "a", "\r"]))
@@ -248,13 +248,13 @@ def test_git_apply_turns_the_old_file_into_the_new_one(
 
 
 def hunks_of_git(top: Path, old: bytes, new: bytes) -> str:
-    """Let git compare two texts, by its own way to place changes and not by how lines are indented."""
+    """Return git's hunks for two texts, without its indent heuristic."""
     (top / "old").write_bytes(old)
     (top / "new").write_bytes(new)
     patch = run_git(top, "diff", "--no-index", "--no-indent-heuristic", "old", "new").decode(
         "utf-8", "replace"
     )
-    # Behind a range git adds what it takes for the name of a function.
+    # After a range git appends what it takes for the name of a function.
     return re.sub(r"^(@@ .* @@).*", r"\1", patch[patch.index("\n@@ ") + 1 :], flags=re.MULTILINE)
 
 
@@ -287,7 +287,7 @@ def test_hunks_of_short_texts_are_those_of_git(tmp_path: Path, old: bytes, new: 
     assert hunks_of(compare(old, new).patch) == hunks_of_git(tmp_path, old, new)
 
 
-# When it takes too long.
+# Very different texts
 
 SHORT_LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\n"]), max_size=30)
 MANY_LINES = st.lists(st.integers(0, 40).map(lambda n: b"%d\n" % n), max_size=60)
@@ -312,7 +312,7 @@ def test_where_the_search_gives_up_all_is_replaced_from_the_first_difference_to_
     assert list_changes(old, new, 0) == [Part(range(1, 5), range(1, 5))]
 
 
-# Time.
+# Time
 
 
 def number_lines(count: int) -> list[bytes]:
@@ -325,7 +325,7 @@ def draw(count: int, seed: int, values: int) -> list[bytes]:
 
 
 def draw_sections(count: int, seed: int) -> list[bytes]:
-    """Unique lines between stretches that no search can finish: each of them spends its budget."""
+    """Unique lines between stretches that no search can finish: each uses up its budget."""
     size = count // 4
     some = draw(count, seed, 50)
     return [line for n in range(4) for line in (b"section %d\n" % n, *some[n * size : (n + 1) * size])]

@@ -1,4 +1,4 @@
-"""One version of a path of several: the rules, for whatever can be at a path."""
+"""Merging several versions of a path: the rules for every kind of file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ P = RelPath(b"p")
 
 
 def text(*changed: tuple[int, str], end: str = "\n") -> bytes:
-    """Twenty lines, of which some are changed."""
+    """Return twenty lines, some of them changed."""
     lines = {number: f"line {number}" for number in range(1, 21)} | dict(changed)
     return "".join(line + end for line in lines.values()).encode("utf-8", "surrogateescape")
 
 
 class Contents(real.Contents):
-    """Contents by their ids; what is large is not given."""
+    """Contents by their ids, except large ones."""
 
     def __init__(self) -> None:
         self.known: dict[bytes, bytes | None] = {}
@@ -53,7 +53,7 @@ class Contents(real.Contents):
 
 
 class Unreadable(Contents):
-    """Contents that must not be needed."""
+    """Contents that must not be read."""
 
     def read_to_merge(self, path: RelPath, blob: bytes) -> bytes | None:
         raise AssertionError(f"{blob.hex()} was read")
@@ -61,7 +61,7 @@ class Unreadable(Contents):
 
 @pytest.fixture
 def contents() -> Contents:
-    """Nothing yet."""
+    """Empty contents."""
     return Contents()
 
 
@@ -79,7 +79,7 @@ def content_of(contents: Contents, merged: Merged) -> bytes:
     return content
 
 
-# All that can be at a path
+# Every kind of file
 
 STORED = Contents()
 TEXTS = {
@@ -106,7 +106,7 @@ COLLIDES = "collides"
 
 
 def expect(base: State, ours: State, theirs: State) -> State | str:
-    """Say what three versions come to, by the rules as they are written down."""
+    """Return the expected merge of three versions, by the documented rules."""
     changed = {side for side in (ours, theirs) if side != base}
     if len(changed) < 2:
         return changed.pop() if changed else base
@@ -148,7 +148,7 @@ def test_three_versions_come_to_what_the_rules_say(base: str) -> None:
 
 
 def test_the_rules_meet_every_case() -> None:
-    """The table above would prove nothing if all of it came out alike."""
+    """The table above would prove nothing if all results were equal."""
     found = [expect(*(STATES[name] for name in triple)) for triple in TRIPLES]
 
     assert found.count(COLLIDES) > 1000
@@ -170,7 +170,7 @@ def test_hunks_are_shown_where_texts_collide_and_nowhere_else(base: str) -> None
 
 @pytest.mark.parametrize("base", STATES)
 def test_markers_are_written_into_texts_alone(base: str) -> None:
-    """Where anything else collides it stays as it is, and a link is never merged as text."""
+    """If anything else collides the path stays as it is, and a link is never merged as text."""
     for ours, theirs in product(STATES, repeat=2):
         plain = merge(STORED, STATES[ours], (STATES[base], STATES[theirs]))
         marked = merge(STORED, STATES[ours], (STATES[base], STATES[theirs]), label="undo")
@@ -287,7 +287,7 @@ def test_a_final_newline_that_one_side_added_stays(contents: Contents) -> None:
 
 
 def test_edits_are_done_one_after_the_other(contents: Contents) -> None:
-    """The second one is merged with what came of the first, which is nowhere but here."""
+    """The second one is merged with the result of the first, which is stored nowhere else."""
     present = contents.file(text((1, "one"), (5, "five"), (10, "mine"), (15, "fifteen")))
     first = (contents.file(text((1, "one"), (15, "fifteen"))), contents.file(text((15, "fifteen"))))
     second = (contents.file(text((5, "five"), (15, "fifteen"))), contents.file(text((5, "five"))))

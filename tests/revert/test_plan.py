@@ -1,4 +1,4 @@
-"""What is done to each path, decided on a worktree that is a dictionary, and in which order."""
+"""What a plan does to each path, with a dictionary as the worktree, and the order of its moves."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ MODES: tuple[OnConflict, ...] = ("abort", "keep", "overwrite")
 
 
 def f(number: int, mode: int = 0o644) -> PathState:
-    """A file."""
+    """Return the state of a file."""
     return PathState(stat.S_IFREG | mode, bytes([number]) * 20)
 
 
 def ln(number: int) -> PathState:
-    """A link."""
+    """Return the state of a link."""
     return PathState(stat.S_IFLNK, bytes([number]) * 20)
 
 
 class Disk(DiskState):
-    """A worktree that is a dictionary; directories above what is in it are there too."""
+    """A worktree in a dictionary, with the directories above its files."""
 
     def __init__(
         self, paths: Mapping[bytes, PathState | Unknown] | Mapping[RelPath, PathState | Unknown]
@@ -83,7 +83,7 @@ def plan(
 
 
 class NoMerger(real.Merger):
-    """Is never asked: only conflicts of messages' changes are merged, and only if that is wanted."""
+    """Must not be called: only conflicts of messages' changes are merged, and only on request."""
 
     def __init__(self) -> None:
         pass
@@ -109,7 +109,7 @@ def want(
 
 
 def changes(found: PathPlan) -> dict[bytes, tuple[Answer, Answer]]:
-    """What is done, where nothing stands in the way."""
+    """Return what a plan does if there are no conflicts."""
     assert found.conflicts == []
     return {change.path: (change.old, change.new) for change in found.changes}
 
@@ -134,7 +134,7 @@ EMPTY = PathPlan([], [], [], [])
 def test_a_path_that_is_what_is_wanted_is_left_alone(
     present: State, target: State, expected: Answer, on_conflict: OnConflict
 ) -> None:
-    """Whoever brought it there; neither trouble nor doubt matters then."""
+    """Whoever made it so: then neither trouble nor doubt matters."""
     disk = {} if present is None else {b"p": present}
     wanted = [want(b"p", target, expected, trouble="edited", doubt="unknown after")]
 
@@ -214,7 +214,7 @@ def test_trouble_is_a_conflict_whatever_is_there() -> None:
 
 
 def test_one_conflict_leaves_the_other_paths_in_the_plan() -> None:
-    """Whether anything is done is not decided here; a dry run shows both."""
+    """The plan does not decide whether anything is done; a dry run shows both."""
     wanted = [want(b"a", f(0), f(1)), want(b"b", f(0), f(1))]
     found = plan(wanted, {b"a": f(1), b"b": f(2)})
 
@@ -272,7 +272,7 @@ def test_a_name_that_is_no_utf_8_is_told_as_text() -> None:
 
 
 class Merger(real.Merger):
-    """Gives the answer that it was told to give, and remembers what it was asked."""
+    """Returns given results, and stores its arguments."""
 
     def __init__(self, answer: Merged) -> None:
         self.answer = answer
@@ -300,10 +300,10 @@ COLLIDES_OTHERWISE = Merged(f(2), "it is not a text file")
 MARKED = Merged(f(8), "the changes overlap in 1 place", HUNKS, has_markers=True)
 
 EDITED = want(b"p", f(0), f(1), last="message 'm1'", edits=[(f(1), f(0))])
-"""Somebody made f(2) of f(1), which the message had made of f(0)."""
+"""Somebody changed f(1), which the message had made of f(0), to f(2)."""
 TROUBLED = want(b"p", f(0), f(2), trouble="it was edited between m1 and m2", edits=[(f(1), f(0))])
 TAKEN_OUT = want(b"p", f(0), f(2), edits=[(f(1), f(0))], is_merged=True)
-"""A later message made f(2) of f(1)."""
+"""A later message changed f(1) to f(2)."""
 TAKEN_OUT_AND_EDITED = want(b"p", f(0), f(1), last="message 'm2'", edits=[(f(1), f(0))], is_merged=True)
 
 
@@ -462,7 +462,7 @@ def test_what_nobody_knows_is_skipped_and_not_merged() -> None:
 
 
 def test_what_is_merged_has_to_fit_the_shape() -> None:
-    """The user made a file of the directory that it is in."""
+    """The user replaced the directory above it by a file."""
     wanted = [want(b"d/p", f(0), f(1), edits=[(f(1), f(0))])]
     found, _ = merge(MARKED, wanted, {b"d": f(9)}, "merge")
 
@@ -470,7 +470,7 @@ def test_what_is_merged_has_to_fit_the_shape() -> None:
     assert (found.changes, found.marked) == ([], [])
 
 
-# Shape: what is above
+# Paths above
 
 
 def test_missing_directories_are_made() -> None:
@@ -536,7 +536,7 @@ def test_a_pipe_in_place_of_a_directory_stays(on_conflict: OnConflict) -> None:
 
 
 def test_what_belongs_into_a_kept_file_is_kept_too() -> None:
-    """The user made a file of the directory and edited it: neither is touched."""
+    """The user replaced the directory by a file and edited it: neither is touched."""
     wanted = [want(b"a", DIRECTORY, f(1)), want(b"a/x", f(0), None), want(b"a/y/z", f(0), None)]
     found = plan(wanted, {b"a": f(9)}, "keep")
 
@@ -552,7 +552,7 @@ def test_what_belongs_into_a_directory_kept_away_is_kept_too() -> None:
     assert found.kept == [b"a", b"a/x"]
 
 
-# Shape: what is below
+# Paths below
 
 
 def test_a_directory_becomes_a_file_when_all_below_it_goes() -> None:
@@ -614,7 +614,7 @@ def test_a_directory_that_holds_something_skipped_stays() -> None:
 
 
 def test_a_directory_that_holds_what_was_wished_for_stays() -> None:
-    """Two wanted that cannot both come true, as after edits of others: neither is guessed at."""
+    """The two cannot both be done, as after others' edits: neither is guessed."""
     wanted = [want(b"a", f(0), f(7)), want(b"a/x", f(0), f(1))]
     found = plan(wanted, {b"a/x": f(1)}, "overwrite")
 
@@ -624,7 +624,7 @@ def test_a_directory_that_holds_what_was_wished_for_stays() -> None:
 
 @pytest.mark.parametrize("on_conflict", MODES)
 def test_removing_a_directory_binds_nobody(on_conflict: OnConflict) -> None:
-    """It is in the plan, and stays if something is left in it."""
+    """It is in the plan, but stays if something is left in it."""
     wanted = [want(b"a", None, DIRECTORY), want(b"a/x", None, f(1))]
     found = plan(wanted, {b"a/x": f(1), b"a/u": f(9)}, on_conflict)
 
@@ -652,7 +652,7 @@ def test_a_foreign_directory_goes_only_if_it_is_empty(target: State) -> None:
 
 
 def test_a_chain_of_things_in_each_others_way_is_kept() -> None:
-    """The edit a/b/x stays, so a/b cannot become a file, so a cannot either, nor be held by c."""
+    """The edit a/b/x stays, so a/b cannot become a file, nor can a, which c would need."""
     wanted = [
         want(b"a", f(0), DIRECTORY),
         want(b"a/b", None, DIRECTORY),
@@ -663,7 +663,7 @@ def test_a_chain_of_things_in_each_others_way_is_kept() -> None:
     found = plan(wanted, {b"a/b/x": f(9), b"a/y": f(1), b"c": f(1)}, "keep")
 
     assert found.kept == [b"a", b"a/b/x"]
-    # The directory a/b is asked to go, and will not.
+    # The directory a/b should be removed, but stays.
     assert changes(found) == {b"a/b": (DIRECTORY, None), b"a/y": (f(1), None), b"c": (f(1), None)}
 
 
@@ -766,15 +766,15 @@ def test_bits_alone_are_changed_in_place(old: State, new: State, is_mode_only: b
     assert move.is_mode_only is is_mode_only
 
 
-# Any tree to any other: a model that refuses what a file system refuses
+# From any tree to any other, with a model that refuses what a file system refuses
 
 
 class Impossible(Exception):
-    """A file system would not do this."""
+    """A file system would refuse this."""
 
 
 class Model:
-    """What is at each path, and moves done as `apply` does them."""
+    """The entry at each path, with moves done as `carry_out` does them."""
 
     def __init__(self, paths: Mapping[RelPath, PathState | Unknown]) -> None:
         self.paths = dict(paths)
@@ -813,7 +813,7 @@ _states = st.sampled_from([f(0), f(1), f(1, 0o600), ln(1), DIRECTORY])
 
 @st.composite
 def trees(draw: st.DrawFn) -> dict[RelPath, PathState]:
-    """Any tree: what is in a file or a link is not there, what is above something is a directory."""
+    """Return any tree: nothing is below a file or a link, and everything above an entry is a directory."""
     found: dict[RelPath, PathState] = {}
     for path, state in draw(st.dictionaries(_paths, _states, max_size=6)).items():
         above = list(ancestors(path))
@@ -827,7 +827,7 @@ def trees(draw: st.DrawFn) -> dict[RelPath, PathState]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[dict[RelPath, PathState | Unknown], list[Wanted]]:
-    """A present tree with somebody else's things in it, and wanted that lead from it to another tree."""
+    """Return a present tree with somebody else's changes, and the wanted states of another tree."""
     target: Mapping[RelPath, PathState] = draw(trees())
     recorded: Mapping[RelPath, PathState] = draw(trees())
     present: dict[RelPath, PathState | Unknown] = dict(draw(st.sampled_from([recorded, target])))
@@ -866,7 +866,7 @@ def test_every_plan_without_conflicts_can_be_done_and_touches_what_was_wished_al
         elif path not in by_path:
             assert after == present.get(path) or is_needed
         else:
-            # A directory that was to go may have to hold something.
+            # A directory to remove may have to hold something.
             assert after == by_path[path].target or (by_path[path].target is None and is_needed)
 
 
@@ -875,6 +875,7 @@ def test_every_plan_without_conflicts_can_be_done_and_touches_what_was_wished_al
 def test_from_any_tree_to_any_other_nothing_stands_in_the_way(
     present: dict[RelPath, PathState], target: dict[RelPath, PathState]
 ) -> None:
+    """If the present state is the expected one, there is never a conflict."""
     wanted = [
         Wanted(path, target.get(path), present.get(path))
         for path in sorted({*present, *target})

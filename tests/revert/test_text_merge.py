@@ -1,4 +1,4 @@
-"""Merges of texts: some drawn by hand, and thousands beside `git merge-file`."""
+"""Merges of texts: some written by hand, and thousands compared with `git merge-file`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Case = tuple[bytes, bytes, bytes]
 
 
 def text(drawn: str) -> bytes:
-    """Make a text of a drawing: a word is a line, `_` an empty one; after `|` no line feed follows."""
+    """Make a text from a drawing: a word is a line, `_` an empty one; after `|` there is no line feed."""
     lines = "".join(word.replace("_", "") + "\n" for word in drawn.split())
     return lines.replace("|\n", "").encode("ascii")
 
@@ -38,7 +38,7 @@ def mark(merge: Merge) -> bytes:
 
 
 def make_env(top: Path) -> dict[str, str]:
-    """Keep git from anybody's configuration and repositories."""
+    """Make git ignore all configuration and repositories."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(top),
@@ -48,7 +48,7 @@ def make_env(top: Path) -> dict[str, str]:
 
 
 def ask_git(top: Path, cases: Sequence[Case]) -> list[tuple[int, bytes]]:
-    """Let git merge each case: the number of conflicts, up to 127, and the text."""
+    """Merge each case with git: return the number of conflicts, up to 127, and the text."""
     for number, case in enumerate(cases):
         for name, content in zip(("base", "ours", "theirs"), case, strict=True):
             (top / f"{number}.{name}").write_bytes(content)
@@ -74,7 +74,7 @@ def is_as_in_git(case: Case, conflicts: int, content: bytes) -> bool:
     return (min(len(merge.collisions), 127), mark(merge), merge.content) == (conflicts, content, merged)
 
 
-# By hand.
+# By hand
 
 SETTLED = {
     "a line between": ("a b c d", "a B c d", "a b c D", "a B c D"),
@@ -172,7 +172,7 @@ def test_two_sides_in_two_orders_make_the_same_hunks() -> None:
     assert (one.ours, one.theirs) == (other.theirs, other.ours)
 
 
-# What is no text, or too much of it.
+# Binary and too large contents
 
 NUL = b"\0"
 
@@ -235,7 +235,7 @@ def test_bytes_are_kept_whatever_they_are() -> None:
     assert merge.content == b"".join([b"first\n", *odd, b"last"])
 
 
-# Markers.
+# Markers
 
 
 def test_markers_enclose_both_sides() -> None:
@@ -276,7 +276,7 @@ def test_markers_end_as_the_lines_around_them(tmp_path: Path, case: Case, line_e
     assert mark(merge) == ask_git(tmp_path, [case])[0][1]
 
 
-# Beside git.
+# Compared with git
 
 
 def change(
@@ -307,14 +307,14 @@ Three = tuple[list[bytes], list[bytes], list[bytes]]
 
 
 def draw_letters(chance: Random) -> Three:
-    """A few short lines that are repeated all the time, so that there are many ways to compare them."""
+    """Return a few short lines, often repeated, so that there are many ways to compare them."""
     some = [b"a\n", b"b\n", b"c\n", b"d\n", b"\n", b"}\n", b"\t{\n"][: chance.randint(1, 7)]
     base = chance.choices(some, k=chance.randint(0, 20))
     return draw_sides(chance, base, lambda: chance.choice(some), edits=4)
 
 
 def draw_code(chance: Random) -> Three:
-    """Functions, all a little alike."""
+    """Return functions that are all slightly similar."""
 
     def draw() -> bytes:
         return b"    " * chance.randint(1, 3) + b"call_%d()\n" % chance.randrange(30)
@@ -327,7 +327,7 @@ def draw_code(chance: Random) -> Three:
 
 
 def draw_noise(chance: Random) -> Three:
-    """Long stretches that have nothing but some frequent lines in common."""
+    """Return long stretches that have only some frequent lines in common."""
     share, frequent = chance.random(), [b"\n", b"}\n", b"else\n"][: chance.randint(1, 3)]
 
     def draw() -> bytes:
@@ -341,7 +341,7 @@ def draw_noise(chance: Random) -> Three:
 
 
 def draw_line_ends(chance: Random) -> Three:
-    """Carriage returns, here and there or everywhere."""
+    """Return lines with carriage returns, in some places or everywhere."""
 
     def spoil(lines: list[bytes]) -> list[bytes]:
         share = chance.choice([0, 0.1, 0.9, 1])
@@ -352,7 +352,7 @@ def draw_line_ends(chance: Random) -> Three:
 
 
 def draw_long(chance: Random) -> Three:
-    """Some thousand lines with so many edits that a search is cut short."""
+    """Return some thousand lines with so many edits that a search is cut short."""
     values = chance.choice([3, 30, 300, 3000])
 
     def draw() -> bytes:
@@ -364,7 +364,7 @@ def draw_long(chance: Random) -> Three:
 
 
 def draw_sides(chance: Random, base: list[bytes], draw: Callable[[], bytes], *, edits: int) -> Three:
-    """Change a base twice; sometimes the second one starts from what the first one made."""
+    """Change a base twice; sometimes the second change starts from the result of the first."""
     ours = change(chance, base, draw, chance.randint(0, edits))
     start = ours if chance.random() < 0.25 else base
     theirs = change(chance, start, draw, chance.randint(0, edits))
@@ -426,11 +426,11 @@ def test_many_more_texts_are_merged_as_by_git(tmp_path: Path, kind: str, count: 
     assert_same_as_git(tmp_path, kind, range(10_000, 10_000 + count))
 
 
-# A merge shows little of how two long texts were compared; a diff shows it all.
+# A merge shows little of how two long texts were compared; a diff shows everything.
 
 
 def draw_dense(chance: Random) -> Two:
-    """Edits nearly everywhere, so that a search is cut short."""
+    """Return texts with edits nearly everywhere, so that a search is cut short."""
     values = chance.choice([20, 100, 300])
 
     def draw() -> bytes:
@@ -441,7 +441,7 @@ def draw_dense(chance: Random) -> Two:
 
 
 def draw_runs(chance: Random) -> Two:
-    """More than 65,536 lines in all, for which git cuts behind runs of more than twenty equal lines."""
+    """Return more than 65,536 lines: then git cuts after runs of more than twenty equal lines."""
     values = chance.choice([4, 8, 20])
 
     def draw() -> bytes:
@@ -458,20 +458,20 @@ def draw_runs(chance: Random) -> Two:
 
 
 def draw_mirrored(chance: Random) -> Two:
-    """The same forwards and backwards, so that both ends of a search come equally far."""
+    """Return texts that are equal forwards and backwards, so that both ends of a search get equally far."""
     values = chance.choice([20, 100])
     old, new = ([b"%d\n" % chance.randrange(values) for _ in range(700)] for _ in range(2))
     return old + old[::-1], new + new[::-1]
 
 
 def draw_noise_at_the_border(_: Random) -> Two:
-    """One brace among 103 lines that went, and 34 braces; of fewer lines it would not be noise."""
+    """Return a brace among 103 deleted lines, and 34 braces; with fewer lines it would not be noise."""
     gone = [b"gone %d\n" % n for n in range(110)]
     return [*gone, b"}\n", *gone[:3], *[b"}\n"] * 32, b"rare\n"], [*[b"}\n"] * 40, b"rare\n", b"come\n"]
 
 
 def list_changes_of_git(top: Path, old: bytes, new: bytes) -> list[tuple[range, range]]:
-    """Read a diff with one line of context: the lines that are deleted and added at each place."""
+    """Read a diff with one line of context: the deleted and the added lines at each place."""
     (top / "old").write_bytes(old)
     (top / "new").write_bytes(new)
     command = [
@@ -521,7 +521,7 @@ def test_many_more_long_texts_are_compared_as_by_git(tmp_path: Path, draw: Calla
     assert_compares_like_git(tmp_path, draw, range(100, 200))
 
 
-# Time.
+# Time
 
 COUNT = 30_000
 UNIQUE = [b"%d\n" % n for n in range(6 * COUNT)]
@@ -560,7 +560,7 @@ HARD: dict[str, Callable[[], Three]] = {
 
 TOO_DIFFERENT = {"shuffled", "two values", "fifty values", "a collision at every other line"}
 ORDINARY = {"shuffled", "a change at every other line"}
-"""One that is too different and one that is merged; all of them take the budget in the same way."""
+"""One that is too different and one that is merged; all use the budget in the same way."""
 
 
 @pytest.mark.parametrize(
@@ -577,7 +577,7 @@ def test_the_hardest_texts_come_back(kind: str) -> None:
 
 
 def test_the_budget_never_changes_a_merge() -> None:
-    """With every smaller one there is the same merge or none."""
+    """A smaller budget gives the same merge or none."""
     case = generate("code", 1)
     merges = [merge_text(*case)]
     merges += [merge_text(*case, max_steps=steps) for steps in range(0, 20_000, 400)]
@@ -588,7 +588,7 @@ def test_the_budget_never_changes_a_merge() -> None:
 
 
 def test_an_ordinary_file_takes_few_steps() -> None:
-    """10,000 lines with twenty edits: a twentieth of what may be taken."""
+    """10,000 lines with twenty edits take a twentieth of the budget."""
     base = [b"    line %d\n" % n if n % 5 else b"\n" for n in range(10_000)]
     ours, theirs = list(base), list(base)
     for at in range(500, 10_000, 1000):

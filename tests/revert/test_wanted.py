@@ -1,4 +1,4 @@
-"""From what the timeline recorded to what each path shall be."""
+"""What each path should become, according to the timeline."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ IGNORED = Unknown("an ignore rule excluded it")
 
 
 def v(number: int) -> PathState:
-    """Version so and so of a file."""
+    """Return a version of a file."""
     return PathState(stat.S_IFREG | 0o644, bytes([number]) * 20)
 
 
 def edit(old: State, new: State) -> Change:
-    """What a way does to the path."""
+    """Return a change of the path."""
     return Change(P, old, new)
 
 
@@ -49,7 +49,7 @@ def happen(number: int, *changes: tuple[bytes, State, State], act: str = "") -> 
 
 
 def story_of(*links: tuple[State, State]) -> list[EventChanges]:
-    """What messages 1, 2, 3 … did to one path."""
+    """Return what messages 1, 2, 3 … did to one path."""
     return [happen(number, (P, old, new)) for number, (old, new) in enumerate(links, start=1)]
 
 
@@ -130,7 +130,7 @@ def test_paths_that_only_acts_touched_are_not_wished_for() -> None:
 
 
 def test_what_came_before_the_first_message_to_undo_is_not_looked_at() -> None:
-    """An act of before says nothing about whether the path was edited since."""
+    """An earlier act does not show whether the path was edited since."""
     story = [happen(1, (P, v(8), v(9)), act="undo"), happen(2, (P, v(0), v(1)))]
 
     assert back(story, 2) == Wanted(P, v(0), v(1), None, "message 'm2'", edits=[edit(v(1), v(0))])
@@ -189,7 +189,7 @@ def test_another_session_is_told_before_an_edit() -> None:
     assert back(story_of((v(0), v(1))), others={RelPath(b"q"): "not this one"}).trouble is None
 
 
-# Sides that nobody knows
+# Unknown sides
 
 
 def test_a_path_that_was_unknown_before_has_no_target() -> None:
@@ -213,7 +213,7 @@ def test_what_was_known_last_is_expected_where_the_end_is_unknown() -> None:
 
 
 def test_what_nobody_knew_after_the_first_message_is_in_doubt_even_if_it_is_known_again() -> None:
-    """It is in no patch of the first one, so it is not undone."""
+    """The first message's patch does not have it, so it is not undone."""
     assert back(story_of((v(0), LARGE), (LARGE, v(2)))).doubt == "not recorded after: it is too large"
     assert back(story_of((v(0), LARGE), (LARGE, IGNORED))).doubt == "not recorded after: it is too large"
 
@@ -237,7 +237,7 @@ def test_what_changed_while_nobody_knew_it_may_be_somebody_s(
 
 
 def test_an_edit_around_an_unknown_stretch_is_noticed() -> None:
-    """What was known last stays in force while nothing is known."""
+    """The last known state counts while the path is unknown."""
     links: list[tuple[State, State]] = [(v(0), v(1)), (v(1), LARGE), (v(4), v(5))]
 
     assert back(story_of(*links)).trouble == "it was edited between message 'm2' and message 'm3'"
@@ -262,7 +262,7 @@ def test_going_forward_wants_what_the_last_of_them_made(over: tuple[int, ...], t
 
 
 def test_going_forward_after_an_edit_that_was_overwritten_is_no_trouble() -> None:
-    """The undo saw the edit and took its own way; what it left is what counts."""
+    """The undo overwrote the edit, and the state that it left counts."""
     story = [happen(1, (P, v(0), v(1))), happen(2, (P, v(9), v(0)), act="undo")]
 
     assert forward(story, 1) == Wanted(P, v(1), v(0), None, "the last undo", edits=[edit(v(0), v(1))])
@@ -275,7 +275,7 @@ def test_going_forward_deletes_again() -> None:
 
 
 def test_going_forward_over_nothing_that_was_recorded_to_be_undone_expects_its_own_state() -> None:
-    """A path that the undo kept as it was has no link for the undo."""
+    """A path that the undo left unchanged has no change in the undo's record."""
     story = [happen(1, (P, v(0), v(1)))]
 
     assert forward(story, 1) == Wanted(P, v(1), v(1), None, "message 'm1'", edits=[edit(v(0), v(1))])
@@ -312,7 +312,7 @@ def test_wishes_forward_are_sorted() -> None:
     assert [want.path for want in want_forward({1}, Past(story, {}))] == [b"a", b"a/x", b"b"]
 
 
-# What the messages' changes come to
+# The joined changes of messages
 
 EDITS: dict[str, tuple[list[tuple[State, State]], list[tuple[State, State]]]] = {
     "one": ([(v(0), v(1))], [(v(0), v(1))]),
@@ -344,7 +344,7 @@ def test_changes_that_follow_each_other_are_one_edit(
 
 
 def test_what_others_than_the_messages_did_is_no_edit_of_the_way() -> None:
-    """An act's change, and that of a message that stays, are what the edits are merged with."""
+    """The changes of an act, and of a message that stays, are merged with the edits."""
     story = [
         happen(1, (P, v(0), v(1))),
         happen(2, (P, v(1), v(7)), act="restore"),
@@ -365,7 +365,7 @@ def test_only_the_paths_that_are_said_to_be_are_merged_in_any_case(want: Callabl
     assert [each.is_merged for each in want({1}, Past(story, {}))] == [False, False]
 
 
-# An act that merged: what somebody had edited is still there
+# After an act that merged: somebody's edit is still there
 
 
 def merge_into(number: int, old: State, new: State, act: str = "undo") -> EventChanges:
@@ -377,7 +377,7 @@ EDITED = [
     happen(2, (P, v(1), v(2))),
     merge_into(3, v(5), v(6)),
 ]
-"""Somebody made v5 of v2, and the undo of the second message made v6 of that."""
+"""Somebody changed v2 to v5, and the undo of the second message made v6 of that."""
 REASON = "it was edited between message 'm2' and the last undo"
 
 
@@ -390,7 +390,7 @@ def test_going_forward_again_after_an_act_that_merged_meets_the_edit() -> None:
 
 
 def test_an_edit_that_was_edited_back_is_met_only_on_the_way_forward() -> None:
-    """Its end is v1, as before the message: there it is not any more, and in v2 it was not either."""
+    """It ends in v1, the state before the message: the edit is not in it, and it was not in v2 either."""
     edited_back = [*EDITED[:2], merge_into(3, v(5), v(1))]
 
     assert back(edited_back, 1).trouble is None
@@ -430,14 +430,14 @@ def test_an_edit_stays_in_the_story_until_it_is_overwritten(later: list[EventCha
 
 
 def test_a_merge_without_any_edit_meets_nobody() -> None:
-    """As when one message was taken out from under a later one."""
+    """As when a message was reverted alone from under a later one."""
     story = [*EDITED[:2], merge_into(3, v(2), v(6), act="revert")]
 
     assert back(story, 1, 2).trouble is None
     assert forward(story, 2).trouble is None
 
 
-# Across: back first, and then forward
+# Back first, and then forward
 
 
 def across(back: list[Wanted], forward: list[Wanted]) -> dict[bytes, Wanted]:
@@ -447,7 +447,7 @@ def across(back: list[Wanted], forward: list[Wanted]) -> dict[bytes, Wanted]:
 
 
 def way(path: bytes, old: State, new: State, expected: State, trouble: str | None = None) -> Wanted:
-    """A want for a path that goes from one state to another on the way."""
+    """Return a wanted path that goes from one state to another on the way."""
     own = RelPath(path)
     return Wanted(own, new, expected, trouble, "m", edits=[Change(own, old, new)] if old != new else [])
 
@@ -471,7 +471,7 @@ def test_a_path_that_is_the_same_at_both_ends_is_left_alone_whatever_somebody_ma
 
 
 def test_a_path_that_a_way_left_as_it_was_is_left_alone() -> None:
-    """It was made and deleted again."""
+    """The file was created and deleted again."""
     assert across([way(b"p", None, None, None)], [way(b"q", None, None, None)]) == {}
 
 
@@ -501,7 +501,7 @@ def test_a_path_that_is_merged_stays_so() -> None:
 
 
 def test_across_a_story_of_two_lines() -> None:
-    """m1, then m2, undone, then m3: from m3 to m2, whose paths meet at one of them."""
+    """m1, then m2, undone, then m3: the way from m3 to m2; both changed one of the paths."""
     story = [
         happen(1, (b"a", None, v(1))),
         happen(2, (b"a", v(1), v(2)), (b"b", None, v(2)), (b"same", v(0), v(9))),
@@ -519,7 +519,7 @@ def test_across_a_story_of_two_lines() -> None:
     assert [(each.old, each.new) for each in found[b"a"].edits] == [(v(4), v(2))]
 
 
-# States that are known from elsewhere
+# States from recorded trees
 
 
 def test_a_path_is_wished_to_be_as_it_was_in_a_tree() -> None:
@@ -531,7 +531,7 @@ def test_a_path_is_wished_to_be_as_it_was_in_a_tree() -> None:
 
 
 def test_what_was_edited_is_merged_by_what_the_messages_did_and_not_by_how_the_tree_differs() -> None:
-    """What the timeline expects may hold the edit, and would take it along."""
+    """The expected state may contain the edit, which a difference of trees would remove."""
     (found,) = want_states({P: v(3)}, [way(b"p", v(0), v(1), v(5))])
 
     assert [(each.old, each.new) for each in found.edits] == [(v(0), v(1))]

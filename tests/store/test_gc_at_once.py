@@ -1,7 +1,7 @@
-"""gc in a loop while other processes record, revert and read: every message still checks and comes back.
+"""gc runs while other processes record, revert and read: messages can still be checked and restored.
 
-Two sessions work in the same worktree, each in a directory of its own, so that each can know what has to be
-there. Somebody forgets and sweeps all the time, somebody tidies, and somebody reads without the lock.
+Two sessions work in the same worktree, each in its own directory, so that each knows its files. Other
+processes forget and sweep, tidy, and read without the lock, all the time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tests.support.trees import Copy, copy_of
 SESSIONS = ("one", "two")
 IN_LINE = ("active", "undone")
 EXPECTED = (Conflict, ForgottenMessage, ForgottenTree, Locked)
-"""What somebody may be told who reads or goes back while others forget."""
+"""The errors that a reader or an act may get while others forget."""
 WANTED = ("swept", "removed", "recorded", "show", "came back")
 """What has to happen at least once."""
 MOST = 20
-"""How many times as many rounds there may be until then: the lock is not given in turn, some wait long."""
+"""By how many times the number of rounds may grow until then: the lock is not fair, and some wait long."""
 
 
 def open_session(worktree: Path, store: Path, session: str) -> Shadow:
@@ -45,51 +45,51 @@ def open_session(worktree: Path, store: Path, session: str) -> Shadow:
 
 @dataclass(frozen=True)
 class Signs:
-    """What all processes know of each other: a file for each thing that has happened."""
+    """Tells all processes what has happened: each event is a file."""
 
     place: Path
 
     def give(self, name: str) -> None:
-        """Let the others know."""
+        """Note an event."""
         (self.place / name).touch()
 
     def note(self, done: Counter[str]) -> None:
-        """Let the others know what of all that is wanted was done."""
+        """Note which of the wanted events happened."""
         for name in WANTED:
             if done[name]:
                 self.give(name)
 
     def tell_of(self, *names: str) -> bool:
-        """Tell whether all of these have happened."""
+        """Return whether all of these events have happened."""
         return all((self.place / name).exists() for name in names)
 
 
 @dataclass
 class Worker:
-    """Somebody who records messages in one directory, goes back and forth, and knows what was there."""
+    """Records messages in one directory, goes back and forth, and knows what was there."""
 
     worktree: Path
     store: Path
     signs: Signs
     session: str
     copies: list[Copy] = field(default_factory=list)
-    """What was in the directory after each message."""
+    """The content of the directory after each message."""
     first: int = 0
-    """The message from which on all are in force, or were when nothing is undone."""
+    """The first message from which on all are in force, or were when nothing is undone."""
     done: Counter[str] = field(default_factory=Counter)
 
     @property
     def directory(self) -> Path:
-        """Where this one works."""
+        """The directory of this worker."""
         return self.worktree / self.session
 
     @property
     def now(self) -> Copy:
-        """What is there."""
+        """Its present content."""
         return copy_of(self.directory)
 
     def work(self, rounds: int, seed: int) -> Worker:
-        """Work for some rounds, and go on until all that is wanted has happened."""
+        """Work for some rounds, and continue until every wanted event has happened."""
         chance = random.Random(f"{seed} {self.session}")
         self.directory.mkdir()
         with open_session(self.worktree, self.store, self.session) as shadow:
@@ -136,7 +136,7 @@ class Worker:
         assert self.now == expected
         if takes_back and shadow.unrevert().messages:
             assert self.now == now
-        # It may have been forgotten meanwhile that there is something to take back, or what was undone.
+        # The act to reverse, or what it undid, may have been forgotten meanwhile.
         outcome = shadow.redo(None)
         if not any("is forgotten" in note for note in outcome.notes):
             assert self.now == now, outcome
@@ -161,7 +161,7 @@ class Worker:
 
 
 def clean_up(worktree: Path, store: Path, signs: Signs) -> Counter[str]:
-    """Forget and sweep again and again."""
+    """Forget and sweep repeatedly."""
     done: Counter[str] = Counter()
     with open_session(worktree, store, "cleaner") as shadow:
         while not signs.tell_of("over"):
@@ -172,7 +172,7 @@ def clean_up(worktree: Path, store: Path, signs: Signs) -> Counter[str]:
 
 
 def tidy_up(worktree: Path, store: Path, signs: Signs) -> Counter[str]:
-    """Do what a daemon does in idle time, again and again."""
+    """Tidy repeatedly, as the daemon does in idle time."""
     done: Counter[str] = Counter()
     with open_session(worktree, store, "tidier") as shadow:
         while not signs.tell_of("over"):
@@ -182,7 +182,7 @@ def tidy_up(worktree: Path, store: Path, signs: Signs) -> Counter[str]:
 
 
 def read(worktree: Path, store: Path, signs: Signs) -> Counter[str]:
-    """Read what there is again and again, without the lock."""
+    """Read repeatedly, without the lock."""
     done: Counter[str] = Counter()
     chance = random.Random(1)
     with ExitStack() as stack:
@@ -204,7 +204,7 @@ def read(worktree: Path, store: Path, signs: Signs) -> Counter[str]:
 
 
 def plan(shadow: Shadow, id: str) -> None:
-    """Plan a revert; whoever records may have archived the message since it was listed."""
+    """Plan a revert; another process may have archived the message since it was listed."""
     try:
         shadow.plan_revert(id)
     except InvalidInput:
@@ -212,7 +212,7 @@ def plan(shadow: Shadow, id: str) -> None:
 
 
 def list_looks(shadow: Shadow, old: str, new: str) -> dict[str, Callable[[], object]]:
-    """Name what somebody does who only looks."""
+    """Return the calls of a reader, by name."""
     return {
         "show": lambda: shadow.show(old),
         "diff": lambda: shadow.diff(f"{old}^", new),
@@ -225,7 +225,7 @@ def list_looks(shadow: Shadow, old: str, new: str) -> dict[str, Callable[[], obj
 
 
 def work_at_once(worktree: Path, place: Path, rounds: int, seed: int) -> Counter[str]:
-    """Let all of them work at once, check what comes of it, and tell how often each thing happened."""
+    """Run all processes at the same time, check the result, and return how often each event happened."""
     store, signs = place / "store", Signs(place / "signs")
     signs.place.mkdir()
     with open_session(worktree, store, "first") as shadow:
@@ -259,7 +259,7 @@ def test_messages_come_back_while_others_sweep_and_read(
     assert min(done[name] for name in WANTED) > 0
 
 
-# Overtaken
+# A sweep during a read
 
 
 LOOKS: dict[str, Callable[[Shadow], object]] = {
@@ -277,7 +277,7 @@ LOOKS: dict[str, Callable[[Shadow], object]] = {
 def test_who_is_overtaken_by_a_sweep_is_told_that_it_is_forgotten(
     worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """The store is not damaged, though what was just being read is gone."""
+    """The store is not damaged, although the object to read is gone."""
     told = Told(worktree, tmp_path / "store", tmp_path / "saved", messages=6)
     for number in (1, 2, 4):
         told.put_back()
@@ -288,7 +288,7 @@ def test_who_is_overtaken_by_a_sweep_is_told_that_it_is_forgotten(
 
 
 def sweep_at(told: Told, number: int) -> Callable[..., bytes]:
-    """Read objects, and let somebody forget all but the last message right before one is read."""
+    """Make another process forget all but the last message right before one object is read."""
     read, reads = Objects.read, count(1)
 
     def sweep() -> None:

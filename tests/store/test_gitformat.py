@@ -1,4 +1,4 @@
-"""Git's formats, against git itself and against those who would have a tree lead out of the worktree."""
+"""Git's formats, compared with git itself, and hostile trees that lead out of the worktree."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_the_kinds_have_the_numbers_of_git() -> None:
 
 
 def test_the_rows_of_a_directory_make_the_same_tree_as_its_entries() -> None:
-    """Among names that begin alike, a directory is elsewhere than a file of its name would be."""
+    """If names begin alike, a directory sorts differently from a file of the same name."""
     draw = random.Random(0)
     names = [b"a", b"a-b", b"a.b", b"a0", b"a b", b"ab", b"b", b"b-", b"b0", b"a\xff"]
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""Whose a store is: one file says so, and whatever happens to it never makes it another's, or nobody's."""
+"""The identity of a store: damage to it never makes the store that of another worktree, or of none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.terminal import Terminal
 
 
 def spoil(content: bytes) -> Iterator[bytes]:
-    """Give all that one flipped bit, or a lost end, can make of a file."""
+    """Return every content that one flipped bit, or a cut, can make of a file."""
     for place in range(len(content)):
         yield content[:place]
         for bit in range(8):
@@ -58,7 +58,7 @@ def test_every_flipped_bit_and_every_lost_end_is_damage_or_makes_no_difference(
 def test_commands_say_that_it_is_damaged_wherever_they_are_run(
     terminal: Terminal, project: Path, monkeypatch: pytest.MonkeyPatch, command: str, key: str
 ) -> None:
-    """A flipped name of the worktree does not make the store another's."""
+    """A flipped bit in the worktree's name does not make the store another's."""
     (project / "below").mkdir()
     terminal.run("track")
     path = next((project.parent / "stores").glob("*/shadowtree.json"))
@@ -86,7 +86,7 @@ def test_a_file_without_a_checksum_is_that_of_an_unreleased_version(store: Path,
 
 @pytest.fixture
 def replaced(store: Path, worktree: Path, tmp_path: Path) -> Path:
-    """Put another project in the place of the worktree, with files of the same names."""
+    """Put another project in the place of the worktree, with the same file names."""
     shutil.move(worktree, tmp_path / "elsewhere")
     worktree.mkdir()
     (worktree / "main.py").write_text("other")
@@ -94,7 +94,7 @@ def replaced(store: Path, worktree: Path, tmp_path: Path) -> Path:
 
 
 def read_small(store: Path) -> list[bytes]:
-    """Read what says whose a store is."""
+    """Read the small files that show which worktree a store belongs to."""
     return [(store / name).read_bytes() for name in ("shadowtree.json", "config")]
 
 
@@ -127,7 +127,7 @@ def test_a_store_of_another_directory_is_neither_checked_nor_repaired(replaced: 
 
 
 def test_a_lost_identity_does_not_make_the_store_that_of_another_project(replaced: Path, store: Path) -> None:
-    """The path is the same, and what git was told is the path once more."""
+    """The path is the same, and git's configuration only names the same path."""
     (store / "shadowtree.json").unlink()
 
     with Shadow(replaced) as shadow:
@@ -142,7 +142,7 @@ def test_a_lost_identity_does_not_make_the_store_that_of_another_project(replace
 def test_a_lost_identity_is_not_made_up_where_nothing_noted_the_directory(
     store: Path, worktree: Path
 ) -> None:
-    """As in a store of an earlier version. The user says whose it is, by adopting it."""
+    """As in a store of an earlier version. The user decides, by adopting it."""
     (store / "shadowtree.json").write_bytes(b"")
     config = store / "config"
     config.write_bytes(config.read_bytes().partition(b"[shadowtree]")[0])

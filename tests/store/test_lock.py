@@ -1,4 +1,4 @@
-"""The lock of a store: one at a time, freed by the kernel, its owner named; and many processes at once."""
+"""The lock of a store: one holder at a time, freed by the kernel, with a named holder; and many processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROCESSES = 8
 
 @contextmanager
 def held_by_another_process(path: Path) -> Iterator[Child]:
-    """Let another process hold a lock."""
+    """Make another process hold a lock."""
     ready_reader, ready_writer = os.pipe()
 
     def hold() -> None:
@@ -58,7 +58,7 @@ def held_by_another_process(path: Path) -> Iterator[Child]:
 
 
 def when_waiting(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Do something once, as soon as somebody waits for a lock."""
+    """Do something once, as soon as another process waits for the lock."""
     acts = [act]
 
     def sleep(seconds: float) -> None:
@@ -71,7 +71,7 @@ def when_waiting(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> 
 
 @pytest.fixture
 def store(worktree: Path) -> Path:
-    """The store of a worktree that is wrapped already."""
+    """The store of a wrapped worktree."""
     make_tree(worktree, {"a": "1"})
     track(worktree)
     return Shadow(worktree).store
@@ -228,7 +228,7 @@ def test_a_waiter_notices_that_the_locked_file_lost_its_name(
 
 @pytest.fixture
 def directories_cannot_be_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be a file system that locks files only."""
+    """Simulate a file system that can lock only files."""
 
     def try_lock_file(fd: int) -> bool:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
@@ -256,7 +256,7 @@ def test_a_lock_file_removed_while_held_lets_nobody_in(
     assert visit.names[0] == "Locked"
 
 
-# Not strict: only if both snapshots end within one second do they give their packs the same name.
+# Not strict: both packs get the same name only if both snapshots end within one second.
 @VISITS
 def test_a_lock_file_removed_while_held_spoils_nothing(
     worktree: Path,
@@ -267,7 +267,7 @@ def test_a_lock_file_removed_while_held_spoils_nothing(
     size: int,
     when: str,
 ) -> None:
-    """Two processes write at once then. Each does it right or fails; no record names what is not there."""
+    """Two processes then write at once. Each succeeds or fails, and no record names a missing object."""
     visit = track_without_lock_file(worktree, store, tmp_path / "scratch", monkeypatch, size, when)
 
     assert visit == track(worktree)
@@ -276,7 +276,7 @@ def test_a_lock_file_removed_while_held_spoils_nothing(
 def track_without_lock_file(
     worktree: Path, store: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, size: int, when: str
 ) -> object:
-    """Take a snapshot in which the lock file goes and another process comes; give how that one fared."""
+    """Take a snapshot while the lock file is removed and another process comes; return that one's result."""
     make_tree(worktree, {"a": "2", "sub": {"b": os.urandom(size)}})
     expected = git_tree(worktree, scratch)
     visits: list[object] = []
@@ -318,7 +318,7 @@ def test_a_store_that_goes_while_it_is_waited_for_is_told_of(
 
 
 def test_the_lock_does_not_outlive_its_owner_in_a_forked_child(worktree: Path, store: Path) -> None:
-    """A host may fork a worker in one thread while another takes a snapshot."""
+    """A host may fork a worker in one thread while another thread takes a snapshot."""
     reader, writer = os.pipe()
     children: list[Child] = []
 
@@ -342,11 +342,11 @@ def test_the_lock_does_not_outlive_its_owner_in_a_forked_child(worktree: Path, s
             child.wait().value()
 
 
-# Many at once
+# Many processes
 
 
 def assert_settled(stores: Path) -> Path:
-    """Check that many at once made one sound store with nothing left over, and give it."""
+    """Check that there is one sound store with nothing left over, and return it."""
     (store,) = stores.iterdir()
     assert_records_whole(store)
     assert_no_leftovers(store)
@@ -355,7 +355,7 @@ def assert_settled(stores: Path) -> Path:
 
 
 def all_at_once(scenarios: list[Callable[[], object]]) -> list[object]:
-    """Run scenarios in processes that start at the same moment; give what they returned."""
+    """Run scenarios in processes that start at the same time; return their results."""
     gate_reader, gate_writer = os.pipe()
 
     def at_the_gate(scenario: Callable[[], object]) -> Callable[[], object]:
@@ -476,7 +476,7 @@ def test_threads_share_one_shadow(worktree: Path, tmp_path: Path) -> None:
 
 
 def test_threads_wrap_one_worktree_at_once_with_shadows_of_their_own(worktree: Path, tmp_path: Path) -> None:
-    """Within one process the lock must hold too: it belongs to an open file, not to a process."""
+    """The lock must also work within one process: it belongs to an open file, not to a process."""
     make_tree(worktree, {"a": "1"})
     ends: list[object] = []
 
@@ -501,12 +501,13 @@ def run_threads(targets: list[Callable[[], object]]) -> None:
         thread.join()
 
 
-# Races of making and unmaking a store, step by step
+# Races of creating and removing a store, step by step
 
 
 def test_who_comes_too_late_to_make_a_store_leaves_the_temporaries_of_who_writes_to_it(
     worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The store exists already when this process wants to create it, and another one is writing to it."""
     make_tree(worktree, {"a": "1"})
     store = Shadow(worktree).store
     visits: list[str] = []
@@ -526,7 +527,7 @@ def test_who_comes_too_late_to_make_a_store_leaves_the_temporaries_of_who_writes
 def test_a_first_snapshot_that_fails_does_not_remove_what_another_process_recorded(
     worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store that was made for nothing is removed; meanwhile somebody else may have come to need it."""
+    """The store that was created in vain is removed, but somebody else may need it by then."""
     make_tree(worktree, {"a": "1"})
     others: list[object] = []
 

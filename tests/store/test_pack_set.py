@@ -1,4 +1,4 @@
-"""The packs of a store as a process knows them: those of others too, and one that is not recorded yet."""
+"""The packs of a store as one process sees them: others' packs too, and packs that are not recorded yet."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def seal(place: Path, *contents: bytes) -> PackBytes:
     return sealed
 
 
-# Those of others
+# Packs of other processes
 
 
 @pytest.mark.parametrize("few", [4096, 2], ids=["small", "large"])
@@ -87,7 +87,7 @@ def test_who_reads_needs_no_refresh_to_find_what_moved(objects: Objects, place: 
 def test_packs_that_vanish_while_they_are_listed_are_passed_over(
     objects: Objects, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The holder of the lock repacks, or `git gc` does, while somebody reads."""
+    """The lock holder repacks, or `git gc` does, while another process reads."""
     kept, going = (write_pack(place, content).path for content in (b"kept", b"going"))
     scandir = os.scandir
 
@@ -134,7 +134,7 @@ def test_an_index_that_is_replaced_is_read_anew(objects: Objects, place: Path) -
     assert objects.has(blob(b"a"))
 
 
-# Those that are not recorded yet, and those that have no files
+# Packs that are not recorded yet, and packs without files
 
 
 def test_a_held_pack_is_read_by_its_process_alone(objects: Objects, place: Path) -> None:
@@ -215,12 +215,12 @@ def test_files_of_other_sizes_are_not_those_of_a_row(place: Path) -> None:
     assert not known.has_files("pack-other", **sizes)
 
 
-# Many
+# Many packs
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[bytes, bytes]]:
-    """A store with many fresh packs, and parts with versions that are made of each other; and its blobs."""
+    """A store with many fresh packs, and parts with chains of deltas; returns its blobs."""
     store = PackStore(tmp_path_factory.mktemp("many"))
     blobs: dict[bytes, bytes] = {}
     for number in range(PARTS):
@@ -244,7 +244,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[bytes, by
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often an index is asked, and a pack read."""
+    """How often an index is searched and a pack read."""
     counted: Counter[str] = Counter()
     for name in ("find", "pread"):
         monkeypatch.setattr(Pack, name, _counting(counted, name))
@@ -286,7 +286,7 @@ def test_an_object_is_read_by_few_looks_among_many_packs(
 def test_versions_that_are_read_one_after_the_other_are_put_together_once(
     stored: tuple[Objects, dict[bytes, bytes]], looks: Counter[str]
 ) -> None:
-    """Not each from the first whole one on: that would be quadratic."""
+    """If each were resolved from the first whole one, the cost would be quadratic."""
     objects, blobs = stored
     versions = [blob(text("part 3", version)) for version in range(VERSIONS)]
     for id in reversed(versions):
@@ -298,6 +298,7 @@ def test_versions_that_are_read_one_after_the_other_are_put_together_once(
 def test_what_is_new_is_told_without_asking_any_pack(
     stored: tuple[Objects, dict[bytes, bytes]], looks: Counter[str]
 ) -> None:
+    """Tables in memory show that an object is in no pack."""
     objects, _ = stored
     objects.has(bytes(20))
     looks.clear()
@@ -307,7 +308,7 @@ def test_what_is_new_is_told_without_asking_any_pack(
 
 
 def test_packs_are_listed_oldest_first(objects: Objects, place: Path) -> None:
-    """A newer copy is asked before an older one, which may be damaged."""
+    """A newer copy is tried before an older one, which may be damaged."""
     names = []
     for number in range(4):
         pack = write_pack(place, b"%d" % number)

@@ -1,4 +1,4 @@
-"""Writing packs: what is put in is what git reads, nothing is seen before its time, nothing is left over."""
+"""Writing packs: git reads exactly what was added, nothing is visible too early, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from tests.support.referee import git
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Where packs are written: in a bare repository, in which real git can look at them."""
+    """The directory for packs in a bare repository, so that real git can read them."""
     git("init", "--quiet", "--bare", tmp_path / "repository")
     return tmp_path / "repository" / "objects" / "pack"
 
 
 @pytest.fixture
 def acts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What is written from now on: each act, and the path."""
+    """Every write from now on: the kind and the path."""
     found: list[tuple[str, str]] = []
     monkeypatch.setattr(disk, "before_write", lambda act, path: found.append((act, path)))
     return found
@@ -50,7 +50,7 @@ def all_names(directory: Path) -> list[str]:
     return sorted(os.listdir(directory))
 
 
-# What is in it
+# Content
 
 
 def test_git_finds_every_object_of_a_pack(directory: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_same_object_is_written_once(directory: Path) -> None:
 
 
 def test_a_delta_names_its_base_by_id_and_may_stand_before_it(directory: Path) -> None:
-    """Entries are copied from pack to pack, and no place in a pack may matter."""
+    """Entries are copied from pack to pack, so their places must not matter."""
     from dulwich.pack import create_delta
 
     older, newer = text("a", 1), text("a", 2)
@@ -149,7 +149,7 @@ def test_a_stream_that_is_known_is_not_kept(directory: Path) -> None:
 
 
 class _Interrupted(Exception):
-    """What a source of pieces may raise."""
+    """The exception of a source that is interrupted."""
 
 
 def _raising(*pieces: bytes) -> Iterator[bytes]:
@@ -189,7 +189,7 @@ def test_a_stream_that_fails_first_leaves_an_empty_pack(directory: Path) -> None
 
 
 def test_large_blobs_go_in_and_out_in_little_memory(directory: Path) -> None:
-    """Both the pieces that come and those that are read back are let go one by one."""
+    """Neither writing nor reading keeps more than some pieces in memory."""
     piece = noise(1 << 20)
     tracemalloc.start()
     writer = PackWriter(str(directory))
@@ -321,7 +321,7 @@ def test_a_pack_is_durable_under_its_temporary_name(
 
 
 def test_git_gc_leaves_a_pack_alone_that_has_no_name_yet(directory: Path) -> None:
-    """Git removes what it takes for temporary files of its own, however young, when told to."""
+    """With `--prune=now`, git removes what it takes for its own temporary files, however young."""
     writer = PackWriter(str(directory))
     id = stream(writer, noise(300_000))
     [file] = writer.complete()
@@ -334,7 +334,7 @@ def test_git_gc_leaves_a_pack_alone_that_has_no_name_yet(directory: Path) -> Non
 def test_what_keeps_a_pack_from_git_comes_first_and_goes_last(
     directory: Path, acts: list[tuple[str, str]]
 ) -> None:
-    """Without it, `git gc` would throw away what no ref leads to."""
+    """Without it, `git gc` would remove objects that no ref leads to."""
     writer = PackWriter(str(directory))
     add(writer, b"x")
     acts.clear()
@@ -363,13 +363,13 @@ def test_files_that_git_put_beside_a_pack_go_with_it(directory: Path) -> None:
 
 
 class _Stopped(Exception):
-    """A process that ends here."""
+    """The exception of a process that ends here."""
 
 
 @pytest.mark.parametrize("gc", [False, True], ids=["at once", "after git gc"])
 @pytest.mark.parametrize("step", range(4))
 def test_naming_a_pack_that_was_interrupted_is_done_once_more(step: int, gc: bool, directory: Path) -> None:
-    """In between, git may remove an index that has no pack, and what it takes for its own temporaries."""
+    """In between, git may remove an index without a pack, and what it takes for its own temporary files."""
     writer = PackWriter(str(directory))
     id = add(writer, b"x")
     [file] = writer.complete()
@@ -395,7 +395,7 @@ def test_naming_a_pack_that_was_interrupted_is_done_once_more(step: int, gc: boo
 
 
 def test_naming_a_pack_whose_files_are_gone_makes_none(directory: Path) -> None:
-    """They have their names already, or somebody removed them."""
+    """They have their final names already, or somebody removed them."""
     file = PackFile(f"pack-{'0' * 40}", f"{disk.TEMPORARY_PREFIX}1-2")
     name_pack(str(directory), file)
 

@@ -1,4 +1,4 @@
-"""Which deleted files the added ones were before: the same contents, similar ones, and what is too much."""
+"""Renames: files with the same content, similar ones, and the limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE, SCRIPT, LINK = 0o100644, 0o100755, 0o120777
 
 
 class Blobs:
-    """Contents by their ids, and what was read of them."""
+    """Contents by their ids, and a list of those that were read."""
 
     def __init__(self) -> None:
         self._contents: dict[bytes, bytes] = {}
@@ -53,7 +53,7 @@ def blobs() -> Blobs:
 
 
 def text(word: str, lines: int = 20, *, other: int = 0) -> bytes:
-    """Give lines that no other word gives, the last ones changed."""
+    """Return lines that no other word yields, the last ones changed."""
     changed = "".join(f"{word} became another one in line {n}\n" for n in range(other))
     return ("".join(f"{word} is in line {n}\n" for n in range(lines - other)) + changed).encode()
 
@@ -114,7 +114,7 @@ def test_thousands_of_the_same_contents_take_no_time(blobs: Blobs) -> None:
     ("other", "is_rename"), [(1, True), (6, True), (14, False), (20, False)], ids=["1", "6", "14", "all"]
 )
 def test_similar_contents_are_a_rename(blobs: Blobs, other: int, is_rename: bool) -> None:
-    """Of twenty lines some are others."""
+    """Of twenty lines, some differ."""
     deleted, added = [blobs.put("old", text("a"))], [blobs.put("new", text("a", other=other))]
 
     assert blobs.find(deleted, added) == ({"new": "old"} if is_rename else {})
@@ -193,7 +193,7 @@ def test_of_too_many_files_only_the_same_contents_are_found(blobs: Blobs) -> Non
 
 
 def test_of_too_many_files_namesakes_are_compared_nevertheless(blobs: Blobs) -> None:
-    """A moved directory, of whose files some lines changed."""
+    """A directory was moved, and some lines in its files changed."""
     deleted = [blobs.put(f"a/{n}", text(f"w{n}")) for n in range(300)] + [blobs.put("a/x", text("x"))]
     added = [blobs.put(f"b/{n}", text(f"w{n}", other=2)) for n in range(300)] + [
         blobs.put("b/y", text("x", other=1))
@@ -229,7 +229,7 @@ def test_no_more_than_so_much_is_compared(blobs: Blobs) -> None:
 
 
 def test_the_most_that_is_compared_takes_no_time(blobs: Blobs) -> None:
-    """Each is a bit similar to all others, so that many are second choices again and again."""
+    """Each is slightly similar to all others, so many are second choices again and again."""
     deleted = [blobs.put(f"a{n:03}", text("a", 10) + b"%d\n" % n) for n in range(200)]
     added = [blobs.put(f"b{n:03}", text("a", 10) + b"new %d\n" % n) for n in range(200)]
 

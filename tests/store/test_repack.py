@@ -1,4 +1,4 @@
-"""Repacking: older versions become deltas of newer ones, and whatever is read stays what it was."""
+"""Repacking: older versions become deltas of newer ones, and every object keeps its content."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from tests.support.packs import (
 from tests.support.referee import git
 
 WORTH_ALL = PackLimits(worth_part=1 << 40)
-"""However little waits for a part, it is rewritten."""
+"""A part is rewritten however little waits for it."""
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[PackStore]:
-    """A store in which git finds no fault when the test is over."""
+    """A store that git checks at the end of the test."""
     with closing(PackStore(tmp_path, WORTH_ALL)) as store:
         yield store
         assert_git_is_silent(store.path)
@@ -63,7 +63,7 @@ def pack_of(store: PackStore, content: bytes) -> Pack:
 
 
 def depths(store: PackStore, *, may_repeat: bool = False) -> dict[str, int]:
-    """Ask git for each object of which it is made; an object in two packs is a fault here."""
+    """Get the base of each object from git; an object in two packs is an error."""
     found: dict[str, int] = {}
     for pack in store.objects.packs():
         listed = depths_in(Path(pack.path))
@@ -85,7 +85,7 @@ def assert_read(store: PackStore, *contents: bytes) -> None:
 
 
 def test_older_versions_become_deltas_of_newer_ones(store: PackStore) -> None:
-    """The drawing at the top of the module."""
+    """This is the drawing at the top of the module."""
     a1, b1, c1, a2, c2 = (text(each[0], int(each[1])) for each in ("a1", "b1", "c1", "a2", "c2"))
     part = store.settle(a1, b1, c1)
     store.record(a2, c2, before={a2: a1, c2: c1})
@@ -146,7 +146,7 @@ def test_what_is_unlike_stays_whole(store: PackStore) -> None:
 
 
 def test_versions_that_lead_in_a_circle_are_all_kept(store: PackStore) -> None:
-    """A file went from one version to another and back."""
+    """A file changed from one version to another and back."""
     one, two, other = text("a", 1), text("a", 2), text("b", 0)
     store.settle(other)
     store.record(one, two, before={one: two, two: one})
@@ -157,7 +157,7 @@ def test_versions_that_lead_in_a_circle_are_all_kept(store: PackStore) -> None:
 
 
 def test_versions_may_lead_to_several_newer_ones(store: PackStore) -> None:
-    """Two branches began at one file."""
+    """Two branches start from one file."""
     root, one, two = text("a", 0), text("a", 1), text("a", 2)
     store.settle(root)
     store.record(one, two, before={one: root, two: root})
@@ -196,7 +196,7 @@ def test_large_objects_are_no_deltas_and_are_copied_in_little_memory(store: Pack
     assert [depths(store)[id.hex()] for id in sizes] == [0, 0]
 
 
-# The rules of deltas
+# When deltas are made
 
 
 def lines(count: int, *, changed: int = 0) -> bytes:
@@ -237,7 +237,7 @@ def lines(count: int, *, changed: int = 0) -> bytes:
     ],
 )
 def test_a_delta_is_made_where_two_are_much_alike(base: bytes, wanted: bytes, is_made: bool) -> None:
-    """Whoever makes it needs a time that grows with the sizes times what differs."""
+    """Making one takes a time that grows with the sizes times the differences."""
     made = make_delta(b"blob", base, wanted, len(deflate(wanted)))
 
     assert (made is not None) is is_made
@@ -259,7 +259,7 @@ def test_a_delta_that_would_take_too_long_is_not_made() -> None:
 
 
 def test_trees_are_alike_by_their_entries() -> None:
-    """They have no lines, but for those that a byte of an id makes by chance."""
+    """Trees have no lines, except by chance in the bytes of an id."""
 
     def tree(changed: int) -> bytes:
         ids = [noise(20, at + 1000 * (at < changed)) for at in range(100)]
@@ -270,7 +270,7 @@ def test_trees_are_alike_by_their_entries() -> None:
 
 
 def test_empty_files_and_trees_are_no_deltas(store: PackStore) -> None:
-    """Real git takes a delta of less than four bytes for damage; the fixture lets it look."""
+    """Real git takes a delta of less than four bytes for damage; the fixture runs it."""
     store.settle(text("a", 0))
     store.record(b"", text("a", 1), before={b"": text("a", 0), text("a", 1): b""})
     store.repack()
@@ -278,13 +278,13 @@ def test_empty_files_and_trees_are_no_deltas(store: PackStore) -> None:
     assert_read(store, b"", text("a", 0), text("a", 1))
 
 
-# What is copied, and what is read back
+# Copying and reading back
 
 
 def test_what_does_not_change_is_copied_as_it_stands(
     store: PackStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To rewrite a part takes longer by its bytes alone, however many versions are in it."""
+    """Rewriting a part takes only as long as its bytes, however many versions are in it."""
     a, b = ([text(name, version) for version in range(4)] for name in ("a", "b"))
     store.settle(a[0], b[0])
     store.record(*a[1:], *b[1:3], before=dict(zip((*a[1:], *b[1:3]), (*a, *b[:2]), strict=False)))
@@ -325,7 +325,7 @@ def test_a_new_pack_that_is_not_what_it_should_be_takes_nothings_place(
 def test_what_is_written_otherwise_than_it_stood_is_found(
     store: PackStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory, or a disk, may fail while a part is rewritten."""
+    """Memory or a disk may fail while a part is rewritten."""
     one, two = text("a", 0), text("b", 1)
     store.settle(one)
     store.record(two, before={two: one})
@@ -353,7 +353,7 @@ def test_what_is_written_otherwise_than_it_stood_is_found(
 
 @pytest.mark.parametrize("at", [14, 100, -30])
 def test_nothing_goes_that_is_elsewhere_in_a_damaged_part_alone(at: int, store: PackStore) -> None:
-    """It was damaged there, and stored again since: the fresh pack has the only sound copy."""
+    """It was damaged there, and stored again since: only the fresh pack has a sound copy."""
     contents = [text("a", 0), text("b", 0)]
     part = store.settle(*contents)
     fresh = store.record(*reversed(contents))
@@ -399,11 +399,11 @@ def test_what_is_nowhere_whole_ends_a_job(store: PackStore) -> None:
     assert_read(store, one, two)
 
 
-# What goes
+# Dropping objects
 
 
 def test_what_is_not_live_goes_and_what_was_made_of_it_stays(store: PackStore) -> None:
-    """In the middle of a chain, at its head, and alone; what loses its base is made whole, or of another."""
+    """In the middle of a chain, at its head, and alone. An object without its base gets another, or none."""
     versions = [text("a", version) for version in range(6)]
     store.settle(text("b", 0), versions[0])
     store.record(*versions[1:], before=dict(zip(versions[1:], versions, strict=False)))
@@ -417,7 +417,7 @@ def test_what_is_not_live_goes_and_what_was_made_of_it_stays(store: PackStore) -
 
 
 def assert_read_without_ref(store: PackStore, *contents: bytes) -> None:
-    """Read contents of a store whose ref was swept, and give it one again."""
+    """Read contents of a store whose ref was swept, and restore the ref."""
     assert_read(store, *contents)
     from shadowtree.store.directory import begin_ref
 
@@ -425,7 +425,7 @@ def assert_read_without_ref(store: PackStore, *contents: bytes) -> None:
 
 
 def test_a_part_that_was_damaged_after_it_was_read_back_proves_nothing(store: PackStore) -> None:
-    """It was damaged between two jobs of one process: the fresh pack has the only sound copy."""
+    """It was damaged between two jobs of one process: only the fresh pack has a sound copy."""
     store.limits = replace(WORTH_ALL, part_bytes=10_000)
     older = noise(1000, 1)
     newer = older + b"1"
@@ -470,7 +470,7 @@ def test_a_fresh_pack_of_which_nothing_is_live_goes_by_itself(store: PackStore) 
 
 
 def test_a_fresh_pack_goes_as_soon_as_all_in_it_is_in_parts(store: PackStore) -> None:
-    """And not when all jobs are done, which may be long."""
+    """It does not wait until all jobs are done."""
     store.limits = replace(WORTH_ALL, part_bytes=100)
     one, two = noise(1000, 1), noise(1000, 2)
     store.settle(one)
@@ -513,7 +513,7 @@ def test_a_part_that_grows_too_large_becomes_several(store: PackStore) -> None:
 
 
 def test_versions_of_one_file_stay_in_one_part(store: PackStore) -> None:
-    """A delta and its base are in the same pack, also where parts are split."""
+    """A delta and its base are in the same pack, even if parts are split."""
     store.limits = replace(WORTH_ALL, part_bytes=2_000)
     versions = {name: [text(name, version) for version in range(6)] for name in "abcdefgh"}
     store.record(*[contents[0] for contents in versions.values()])
@@ -597,11 +597,11 @@ def test_where_there_is_damage_a_sweep_is_refused_beforehand(store: PackStore) -
     Path(part.path).write_bytes(whole)
 
 
-# Packs of others
+# Packs of git and of users
 
 
 def test_packs_of_git_are_taken_apart(store: PackStore) -> None:
-    """Its deltas name their bases by where they stand."""
+    """Its deltas name their bases by offset."""
     versions = [text("a", version) for version in range(8)]
     for version in versions:
         subprocess.run(
@@ -632,7 +632,7 @@ def test_packs_of_git_are_taken_apart(store: PackStore) -> None:
 
 
 def test_a_pack_that_somebody_else_keeps_is_not_ours(store: PackStore) -> None:
-    """A `.keep` with a word in it was put there by somebody."""
+    """Somebody wrote a `.keep` with text in it."""
     pack = store.settle(b"a")
     ours = pack.is_ours
     Path(pack.path).with_suffix(".keep").write_text("mine")
@@ -642,7 +642,7 @@ def test_a_pack_that_somebody_else_keeps_is_not_ours(store: PackStore) -> None:
     assert (ours, theirs, pack.is_ours) == (True, False, False)
 
 
-# Whatever was recorded, in whatever order
+# Random orders of recording and repacking
 
 
 edits = st.lists(
@@ -687,7 +687,7 @@ def test_git_reads_every_version_whatever_was_recorded_and_repacked(
             pass
         assert set(read_all(store.path)) == {id.hex() for id in wanted}
         assert_read(store, *live)
-        # What was recorded once more, though it was there, may stand in two packs.
+        # An object that was recorded again, although it was stored, may be in two packs.
         assert max(depths(store, may_repeat=True).values()) <= 50
         assert_git_is_silent(store.path)
 

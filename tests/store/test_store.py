@@ -1,4 +1,4 @@
-"""The store: where it is, who may touch it, what is refused, and what damage does to it."""
+"""The store: its place, access to it, what is refused, and the effects of damage."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 @pytest.fixture
 def store(worktree: Path) -> Path:
-    """The store of a worktree that is wrapped already."""
+    """The store of a wrapped worktree."""
     make_tree(worktree, {"a": "1", "sub": {"b": "2"}})
     track(worktree)
     return store_of(worktree)
 
 
 class Terminal:
-    """Run command lines in this process and keep what they print."""
+    """Runs command lines in this process, and keeps their output."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -75,7 +75,7 @@ class Terminal:
         self.err = ""
 
     def run(self, *words: str | Path) -> int:
-        """Run a line and give its exit code."""
+        """Run a line, and return its exit code."""
         self._capsys.readouterr()
         exit_code = main([*map(str, words), "--set", "min_free=0"])
         self.out, self.err = self._capsys.readouterr()
@@ -88,7 +88,7 @@ def terminal(worktree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     return Terminal(capsys)
 
 
-# Where it is
+# Its place
 
 
 def test_the_store_lies_in_shadowtree_home_named_by_folder_and_path(worktree: Path, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_name_of_a_store_is_plain_whatever_the_folder_is_called(tmp_path: Pa
     "name", ["x" * 255, "\u6728" * 85, "x" + "\u6728" * 84], ids=["ascii", "cjk", "mixed"]
 )
 def test_a_folder_may_have_as_long_a_name_as_there_is(tmp_path: Path, name: str) -> None:
-    """File systems count bytes, and temporary names are longer still."""
+    """File systems count bytes, and temporary names are even longer."""
     worktree = make_tree(tmp_path / name, {"a": "1"})
 
     track(worktree)
@@ -252,7 +252,7 @@ def test_the_worktree_is_found_from_any_directory_inside(worktree: Path, store: 
     assert find_worktree(worktree.parent) is None
 
 
-# Whose it is
+# Its owner
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o377, 0o777], ids=oct)
@@ -326,7 +326,7 @@ def test_a_store_is_not_made_in_a_directory_that_everybody_can_write_to(
 
 
 def test_a_store_may_lie_in_a_directory_like_tmp(worktree: Path, tmp_path: Path) -> None:
-    """The sticky bit keeps others from putting theirs in its place."""
+    """The sticky bit prevents others from replacing it."""
     public = tmp_path / "public"
     public.mkdir()
     public.chmod(0o1777)
@@ -373,7 +373,7 @@ def test_a_dangling_symlink_in_the_usual_place_of_the_store_is_refused(
 
 
 def test_a_given_symlink_leads_to_the_store(worktree: Path, tmp_path: Path) -> None:
-    """Whoever names a store by a link means what it leads to."""
+    """A user who names a store by a link means its target."""
     real = tmp_path / "disk" / "store"
     (tmp_path / "link").symlink_to(real)
 
@@ -384,7 +384,7 @@ def test_a_given_symlink_leads_to_the_store(worktree: Path, tmp_path: Path) -> N
 
 
 def test_a_lock_in_a_store_that_others_can_write_to_is_not_written(worktree: Path, tmp_path: Path) -> None:
-    """It might be another name of any file of the user, and a directory of the store a link to any other."""
+    """It might be another name of any of the user's files, and a directory of the store may be a link."""
     precious, victim = tmp_path / "precious", tmp_path / "victim"
     make_tree(tmp_path, {"precious": "my only copy", "victim": {"shadowtree-tmp-1": "mine"}})
     place = make_tree(tmp_path / "place", {"shadowtree.json": "{}", "refs": {"heads": link(str(victim))}})
@@ -416,7 +416,7 @@ def test_what_another_user_left_beside_the_store_stays_and_disturbs_nobody(
 def test_a_directory_of_stores_that_cannot_be_listed_disturbs_nobody(
     worktree: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store may lie in a directory that its user can only pass through."""
+    """A store may be in a directory that its user can enter and not list."""
     real = os.listdir
 
     def listdir(path: str) -> list[str]:
@@ -430,7 +430,7 @@ def test_a_directory_of_stores_that_cannot_be_listed_disturbs_nobody(
 
 
 def everything(worktree: Path) -> list[Callable[[], object]]:
-    """Give every act of the library, each by a shadow of its own."""
+    """Return every method of the library, each to be called on a new shadow."""
     tree = "0" * 40
 
     def act(do: Callable[[Shadow], object]) -> Callable[[], object]:
@@ -452,7 +452,7 @@ def everything(worktree: Path) -> list[Callable[[], object]]:
 COMMANDS = [("track",), ("wrap",), ("status",), ("diff",), ("patch", "0" * 40)]
 
 
-# What is refused
+# Refusals
 
 
 def test_broad_worktrees_are_refused(worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -599,7 +599,7 @@ def test_a_later_snapshot_that_would_fill_the_disk_is_refused_too(worktree: Path
 
 @pytest.fixture
 def nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every disk has a thousand bytes left above a gigabyte."""
+    """Every disk has a gigabyte and a thousand bytes free."""
     statvfs = os.statvfs
 
     def claim(path: str) -> SimpleNamespace:
@@ -775,7 +775,7 @@ def test_another_project_at_the_old_path_is_noticed_by_commands_that_read(
 def test_another_project_at_the_old_path_gets_a_store_of_its_own(
     worktree: Path, store: Path, tmp_path: Path, is_open: bool
 ) -> None:
-    """B11: and the old one is kept aside."""
+    """B11: and the old one is kept."""
     before = recorded_trees(store)
     with Shadow(worktree, settings=SETTINGS) as shadow:
         if is_open:
@@ -824,7 +824,7 @@ def test_a_worktree_that_is_gone_is_told_of(worktree: Path, store: Path) -> None
 
 
 def test_a_new_directory_with_the_old_inode_number_is_another_one(worktree: Path) -> None:
-    """File systems hand out the number of a removed directory again, often to the very next one."""
+    """File systems reuse the number of a removed directory, often for the very next one."""
     make_tree(worktree, {"a": "1"})
     track(worktree)
     if directory_generation(str(worktree)) is None:
@@ -900,7 +900,7 @@ def test_what_git_packed_anew_is_read_like_ours(worktree: Path, store: Path, tmp
 
 
 def pack_with_git(store: Path) -> None:
-    """Put everything into one pack of git's own."""
+    """Put everything into one pack made by git."""
     ids = git("--git-dir", store, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
     ours = list((store / "objects" / "pack").iterdir())
     subprocess.run(
@@ -974,7 +974,7 @@ def test_the_repository_of_the_user_is_only_read(worktree: Path) -> None:
 
 
 def manifest(directory: Path) -> dict[str, tuple[int, int, int, bytes]]:
-    """Tell everything below a directory, times included."""
+    """List everything in a directory, with times."""
     found = {}
     for path in [directory, *directory.rglob("*")]:
         status = path.lstat()
@@ -1074,7 +1074,7 @@ def test_an_identity_that_cannot_be_read_is_damage(
 
 
 def assert_told_of_damage(worktree: Path, terminal: Terminal) -> None:
-    """Check that everything raises for a damaged store, and that commands say so in one line."""
+    """Check that every method raises for a damaged store, and that commands report it in one line."""
     for act in everything(worktree):
         with pytest.raises(StoreDamaged):
             act()
@@ -1203,7 +1203,7 @@ def test_a_flipped_byte_of_the_cache_only_costs_time(
 
 
 def set_back_times(directory: Path) -> None:
-    """Make files old enough for the cache to trust what it knows of them."""
+    """Make files old enough for the cache to trust their stamps."""
     for path in [directory, *directory.rglob("*")]:
         os.utime(path, (1_000_000_000, 1_000_000_000))
 
@@ -1230,7 +1230,7 @@ def flip(path: Path, position: int) -> None:
 
 @contextmanager
 def times_kept(path: Path) -> Iterator[None]:
-    """Change a file behind the back of whoever looks at its times, as a failing disk does."""
+    """Change a file without changing its times, as a failing disk does."""
     status = path.stat()
     yield
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -1243,7 +1243,7 @@ def save(store: Path, tmp_path: Path) -> Path:
 
 
 def damages(path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Give ways to damage a file: bytes flipped here and there, cut, emptied."""
+    """Return ways to damage a file: flipped bytes in several places, cuts, emptying."""
     size = path.stat().st_size
     for position in sorted({*range(0, size, max(1, size // 5)), size - 1, size - 21, size - 41}):
         yield f"{path.suffix} flipped at {position}", lambda position=position: flip(path, position)  # type: ignore[misc]  # mypy cannot see the default
@@ -1260,7 +1260,7 @@ def all_damages(store: Path) -> list[tuple[Path, str, Callable[[], None]]]:
 
 @pytest.fixture
 def two_packs(worktree: Path, large_packs: None) -> tuple[Path, str, str]:
-    """A store of two packs, and the trees that were recorded in it."""
+    """A store with two packs, and the trees that were recorded in it."""
     make_tree(worktree, {"a": "1" * 50, "sub": {"b": "2", "c": {"d": "3"}}, "e": ""})
     first = track(worktree)
     make_tree(worktree, {"a": "changed", "sub": {"c": {"d": "changed too"}}})
@@ -1284,7 +1284,7 @@ def test_damage_to_packs_that_shows_is_healed_from_the_worktree(
 
 
 def check_damaged(worktree: Path, what: str, first: str, last: str, before: Patch) -> None:
-    """Every answer is right, or says that the store is damaged."""
+    """Check that every result is right, or an error that the store is damaged."""
     ended = in_child(lambda: track(worktree))
     assert ended.signal is None, what
     assert ended.result == last, (what, ended.last_words)
@@ -1314,7 +1314,7 @@ def assert_last_whole(store: Path, what: str) -> None:
 def test_damage_to_packs_that_does_not_show_is_found_by_whoever_reads(
     worktree: Path, two_packs: tuple[Path, str, str], tmp_path: Path, most: int | None
 ) -> None:
-    """A disk that forgets leaves times and sizes as they were."""
+    """A disk that loses data leaves times and sizes unchanged."""
     store, first, last = two_packs
     saved, before = save(store, tmp_path), patch_from(worktree, first)
     flips = [each for each in all_damages(store) if "flipped" in each[1]]
@@ -1338,7 +1338,7 @@ def test_damage_to_packs_that_does_not_show_is_found_by_whoever_reads(
 
 @pytest.mark.usefixtures("large_packs")
 def test_packs_that_go_under_an_open_shadow_are_written_again(worktree: Path, store: Path) -> None:
-    """What a process has seen stored need not be there any more."""
+    """An object that a process has proved to be stored may have been removed since."""
     with Shadow(worktree, settings=SETTINGS) as shadow:
         tree = shadow.track()
         for path in (store / "objects" / "pack").iterdir():
@@ -1379,7 +1379,7 @@ def test_a_pack_cut_under_an_open_shadow_does_not_kill_the_process(
 
 @pytest.mark.parametrize("damage", ["emptied", "removed", "of nothing"])
 def test_no_recorded_tree_depends_on_the_branch(worktree: Path, store: Path, damage: str) -> None:
-    """It is there for git alone; `git gc` keeps the packs because each has a `.keep`."""
+    """The branch exists only for git; `git gc` keeps the packs because of their `.keep` files."""
     ref = store / "refs" / "heads" / "shadowtree"
     if damage == "removed":
         ref.unlink()
@@ -1406,7 +1406,7 @@ def test_a_missing_directory_of_objects_is_damage(worktree: Path, store: Path, t
     assert "internal error" not in terminal.err
 
 
-# Making one
+# Creating a store
 
 
 def test_an_unchanged_worktree_writes_no_object(worktree: Path, store: Path) -> None:

@@ -1,4 +1,4 @@
-"""The walker: all that is reached from trees and refs, each object once, and nothing that is missing."""
+"""The walker: reaches everything from trees and refs, reads each object once, and detects missing ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.referee import git
 
 
 class Made:
-    """Objects in a repository of git, and their ids."""
+    """Objects in a git repository, and their ids."""
 
     def __init__(self, repository: Path) -> None:
         git("init", "--quiet", "--bare", repository)
@@ -75,7 +75,7 @@ def test_everything_below_a_tree_is_reached(made: Made) -> None:
 
 
 def test_blobs_beside_a_tree_are_reached(made: Made) -> None:
-    """Those that a message keeps though no tree has them."""
+    """A message keeps these although no tree contains them."""
     beside = made.blob(b"beside")
     tree = made.tree(a=(MODE_FILE, made.blob(b"a")))
     walker = made.write()
@@ -93,7 +93,7 @@ def test_the_empty_tree_need_not_be_stored(made: Made) -> None:
 
 
 def test_what_was_walked_is_not_read_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tree costs what it does not share with those before it."""
+    """Only what a tree does not share with earlier ones is read."""
     shared = made.tree(a=(MODE_FILE, made.blob(b"a")))
     trees = [
         made.tree(shared=(MODE_TREE, shared), **{f"x{number}": (MODE_FILE, made.blob(b"%d" % number))})
@@ -144,7 +144,7 @@ def test_a_damaged_tree_is_damage(made: Made) -> None:
 
 
 def test_refs_lead_to_tags_commits_their_parents_and_trees(made: Made) -> None:
-    """And what a message of a commit says of trees and parents is only said."""
+    """Trees and parents that the text of a commit mentions do not count."""
     a, b = made.blob(b"a"), made.blob(b"b")
     first = made.tree(a=(MODE_FILE, a))
     second = made.tree(b=(MODE_FILE, b), first=(MODE_TREE, first))
@@ -158,7 +158,7 @@ def test_refs_lead_to_tags_commits_their_parents_and_trees(made: Made) -> None:
 
 
 def test_what_refs_lead_to_in_vain_is_passed_over(made: Made) -> None:
-    """What git or a user of the repository wrote need not be whole."""
+    """What git or a user of the repository wrote may be incomplete."""
     a = made.blob(b"a")
     tree = made.tree(a=(MODE_FILE, a), b=(MODE_FILE, blob(b"missing")))
     commit = made.commit(tree, blob(b"no commit"))
@@ -169,7 +169,7 @@ def test_what_refs_lead_to_in_vain_is_passed_over(made: Made) -> None:
 
 
 def test_a_tree_that_refs_named_when_it_lacked_something_is_walked_again(made: Made) -> None:
-    """Else gc would take for garbage what a snapshot stored meanwhile."""
+    """Otherwise gc would remove what a snapshot stored meanwhile."""
     late = blob(b"late")
     below = made.tree(b=(MODE_FILE, late))
     tree = made.tree(below=(MODE_TREE, below))

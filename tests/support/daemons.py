@@ -1,4 +1,4 @@
-"""Daemons for tests: real processes, each of which is ended by the test that started it."""
+"""Daemons for tests: real processes, each ended by the test that started it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ os.write(1, b"ready")
 os.close(1)
 server.run()
 """
-"""A daemon in the foreground, which can be told what to do otherwise than usual."""
+"""A daemon in the foreground; `code` can change its behaviour."""
 
 KILL_AT = """
 import signal
@@ -68,7 +68,7 @@ async def dying_send(self, *frame):
 server.Conversation.call, server.Conversation.send = armed_call, dying_send
 disk.before_write = before_write
 """
-"""Dies in the first call that it does: at its n-th write, at the first of a kind, or before it answers."""
+"""Dies in its first call: at the n-th write, at the first write of a kind, or before it answers."""
 
 HOLD_AT = """
 import threading
@@ -96,18 +96,18 @@ def before_write(act, path):
 server.Conversation.call, server.Work.cancel = armed_call, told_cancel
 disk.before_write = before_write
 """
-"""Stops at a certain write of its calls until somebody cancels one."""
+"""Stops at each write of a certain kind until a call is cancelled."""
 
 
 def use_timing(patch: pytest.MonkeyPatch, timing: Timing) -> None:
-    """Let the commands of this process wait for a daemon as long as this says."""
+    """Make the commands of this process wait for a daemon as `timing` says."""
     defaults = Endpoint.__init__.__kwdefaults__
     assert defaults is not None
     patch.setitem(defaults, "timing", timing)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait for something that is bound to happen."""
+    """Wait until something holds; fail after `PATIENCE_S`."""
     deadline = monotonic() + PATIENCE_S
     while not is_so():
         assert monotonic() < deadline, "it did not happen"
@@ -115,7 +115,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def find_pid() -> int | None:
-    """Find the process that is the daemon here; None: there is none."""
+    """Return the pid of the daemon here; None: there is none."""
     place = Endpoint(os.environ)
     if not os.path.exists(place.lock):
         return None
@@ -156,19 +156,19 @@ def daemon(code: str = "", timing: str = "", **variables: str) -> Iterator[subpr
 
 
 def serve(worktree: Path, *, is_kept: bool = True) -> Client:
-    """Let the daemon that runs serve a worktree; the conversation is still open."""
+    """Have the running daemon serve a worktree; return the open conversation."""
     client = greet()
     client.ask("serve", {"worktree": str(worktree), "store": None}, is_kept)
     return client
 
 
 def serve_kept(worktree: Path) -> None:
-    """Let the daemon that runs serve a worktree until it is not used for long."""
+    """Have the running daemon serve a worktree until it has not been used for long."""
     serve(worktree).close()
 
 
 def greet() -> Client:
-    """Begin a conversation with the daemon that runs."""
+    """Begin a conversation with the running daemon."""
     place = Endpoint(os.environ)
     client = connect(place)
     assert client is not None
@@ -177,6 +177,6 @@ def greet() -> Client:
 
 
 def list_served() -> list[str]:
-    """Name the worktrees that the daemon serves."""
+    """List the worktrees that the daemon serves."""
     with greet() as client:
         return [each["worktree"] for each in client.ask("status")["worktrees"]]

@@ -1,7 +1,7 @@
-"""A store with something of everything, to be damaged file by file, and what must be true of it afterwards.
+"""A store with something of everything, to be damaged file by file, and what must hold afterwards.
 
-Each message changes paths of its own, so that each can be taken out by itself and what must come of it is
-known: `m3` makes `added/3`, changes `changed/3` and deletes `deleted/3`.
+Each message changes paths of its own, so each can be taken out by itself with a known result: `m3` adds
+`added/3`, changes `changed/3` and deletes `deleted/3`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SETTINGS = {"min_free": 0, "lock_timeout": 5}
 
 
 def before(number: int) -> dict[str, bytes]:
-    """Give what a message found at its paths."""
+    """Return what a message found at its paths."""
     return {f"changed/{number}": b"old %d\n" % number * 30, f"deleted/{number}": b"gone %d\n" % number}
 
 
 def after(number: int) -> dict[str, bytes]:
-    """Give what a message left at its paths."""
+    """Return what a message left at its paths."""
     content = random.Random(number).randbytes(LARGE) if number == 5 else b"new %d\n" % number * 30
     return {f"changed/{number}": content, f"added/{number}": b"added %d\n" % number}
 
@@ -49,12 +49,12 @@ class Sample:
     """Where a copy of the store is damaged."""
 
     def files(self) -> list[str]:
-        """Name every file of the store."""
+        """List every file of the store."""
         found = (path for path in sorted(self.store.rglob("*")) if path.is_file())
         return [path.relative_to(self.store).as_posix() for path in found]
 
     def reset(self) -> None:
-        """Let the worktree be as the last message left it, and the copy of the store as the store."""
+        """Make the worktree as the last message left it, and the damaged copy equal to the store again."""
         expected = self.expect()
         if read_paths(self.worktree) != expected:
             for path in self.worktree.iterdir():
@@ -68,7 +68,7 @@ class Sample:
         return Shadow(self.worktree, store=self.damaged, settings=SETTINGS)
 
     def expect(self, *taken_out: int) -> dict[str, bytes]:
-        """Give what the worktree holds with some messages taken out."""
+        """Return what the worktree holds with some messages taken out."""
         paths: dict[str, bytes] = {"same": b"nobody changes it\n"}
         for number in range(MESSAGES):
             paths |= before(number) if number in taken_out else after(number)
@@ -96,7 +96,7 @@ def make_sample(root: Path) -> Sample:
         _record(shadow, 2)
         _unpack(store, set(packs_of(store)) - known, root / "unpacked")
         _record(shadow, 3)
-        # What is fresh goes into parts, where older versions are deltas.
+        # This moves fresh packs into parts, where older versions are deltas.
         assert shadow.tidy(60)
         _record(shadow, 4)
     with Shadow(worktree, store=store, settings=SETTINGS, limits=limits) as shadow:
@@ -158,7 +158,7 @@ def flip(place: float) -> Callable[[Path], None]:
 
 
 def truncate(path: Path) -> None:
-    """Cut a file in the middle."""
+    """Cut off the second half of a file."""
     os.truncate(path, path.stat().st_size // 2)
 
 
@@ -168,7 +168,7 @@ def cut_end(path: Path) -> None:
 
 
 def empty(path: Path) -> None:
-    """Leave nothing of a file but its name."""
+    """Make a file empty."""
     os.truncate(path, 0)
 
 
@@ -178,7 +178,7 @@ def remove(path: Path) -> None:
 
 
 def damages(flips: int) -> Iterator[tuple[str, Callable[[Path], None]]]:
-    """Name what can happen to a file, with so many flips spread over it."""
+    """Yield the damages that a file can take, with `flips` bit flips spread over it."""
     yield from {"truncate": truncate, "cut end": cut_end, "empty": empty, "remove": remove}.items()
     for number in range(flips):
         place = number / max(1, flips - 1)
@@ -189,7 +189,7 @@ def damages(flips: int) -> Iterator[tuple[str, Callable[[Path], None]]]:
 
 
 def assert_right_or_refused(sample: Sample, number: int, allowed: tuple[type[ShadowError], ...]) -> bool:
-    """Take a message out and bring it back: right bytes, or an error and no change. Tell which."""
+    """Take a message out and bring it back; return False if that was refused, and nothing was changed."""
     start, wanted = sample.expect(), sample.expect(number)
     with sample.open() as shadow:
         try:

@@ -1,7 +1,7 @@
 """Histories on real directories, for random messages that are taken out or merged.
 
-Every history has a seed, which a failure names: `History(seed)` is the same again. A copy of the directory is
-kept after every message, so that nothing here has to know how a state is found.
+Every history has a seed, which a failure names: `History(seed)` repeats it. A copy of the directory is kept
+after every message, so that nothing here has to know how a state is computed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class History:
         self.settings = settings
         self.shadow = Shadow(self.root, store=self.top / "store", settings={"min_free": 0, **settings})
         self.told: list[str] = []
-        """What was done, for whoever has to find out why it failed."""
+        """What was done, to find out why a test failed."""
 
     @property
     def disk(self) -> Disk:
@@ -44,7 +44,7 @@ class History:
         self.told.append(what)
 
     def put(self, path: str, entry: Entry | None) -> None:
-        """Let this be at a path, and nothing else."""
+        """Put an entry at a path, in place of whatever is there; None: only remove that."""
         target = self.root / path
         for above in reversed(list(ancestors(path))):
             if not (self.root / above).is_dir() or (self.root / above).is_symlink():
@@ -67,7 +67,7 @@ class History:
             target.mkdir()
 
     def make(self, wanted: Disk) -> None:
-        """Turn the worktree into what is wanted, and touch nothing that is so already."""
+        """Turn the worktree into `wanted`, without touching what is right already."""
         present = self.disk
         for path in sorted(present, reverse=True):
             if path in self.disk and (path not in wanted or not _is_alike(present[path], wanted[path])):
@@ -77,12 +77,12 @@ class History:
                 self.put(path, wanted[path])
 
     def attempt(self, act: Callable[[], Outcome]) -> Outcome | None:
-        """Do an act; None: there was a conflict, and nothing whatever was touched."""
+        """Do an act; None: there was a conflict, and nothing at all was touched."""
         before = read_disk(self.root)
         try:
             return act()
         except Conflict as error:
-            assert error.conflicts  # noqa: PT017  # an act may be refused, and need not
+            assert error.conflicts  # noqa: PT017  # an act may be refused, or not
             assert read_disk(self.root) == before, "what is refused touches nothing"
             return None
 
@@ -118,17 +118,17 @@ class Place:
 
 @dataclass
 class Branching:
-    """A history of whole messages, without anybody else's work, and where it stands."""
+    """A history of whole messages, without work of others, and where it stands."""
 
     made: History
     place: Place = field(default_factory=Place)
     parents: dict[str, str | None] = field(default_factory=dict)
     copies: dict[str | None, Disk] = field(default_factory=dict)
-    """What there was after each message, and before the first."""
+    """The worktree after each message, and before the first."""
     trees: dict[str, str] = field(default_factory=dict)
     open: str | None = None
     acts: list[tuple[Disk, Place]] = field(default_factory=list)
-    """What there was before each act that can be taken back."""
+    """The worktree and the place before each act that can be reversed."""
 
     # Where it stands
 
@@ -146,7 +146,7 @@ class Branching:
 
     @property
     def undone(self) -> list[str]:
-        """What redo brings back, oldest first."""
+        """The messages that redo brings back, oldest first."""
         line = self.walk(self.place.tip)
         above = set(self.walk(self.place.head)) | self.place.out
         return [id for id in reversed(line) if id not in above]
@@ -171,7 +171,7 @@ class Branching:
         if style == "snapshot":
             self.edit(puts)
             if was_open is not None:
-                # It is the open message's work until that is ended.
+                # The edits belong to the open message until that is ended.
                 self.copies[was_open] = made.disk
             recorded = shadow.snapshot(id)
         else:
@@ -180,7 +180,7 @@ class Branching:
             if style == "both":
                 recorded = shadow.end(id)
         self.parents[id] = self.place.head
-        # No unrevert passes over a message.
+        # No unrevert goes back past a message.
         self.acts.clear()
         line = set(self.walk(self.place.head))
         self.place = Place(id, id, frozenset(out for out in self.place.out if out in line))
@@ -238,7 +238,7 @@ class Branching:
         before, place = made.disk, self.place
         outcome = made.shadow.switch(target)
         if not outcome.messages:
-            # It is the last one in force already.
+            # The target is the last message in force already.
             assert made.disk == before
             assert target == self.in_force[0]
             return
@@ -253,7 +253,7 @@ class Branching:
             self.acts.append((before, place))
 
     def read_place(self, target: str, before: Place) -> Place:
-        """Read where the line goes on after a switch; it has to be a line."""
+        """Read how the line continues after a switch; it has to be a line."""
         undone = self.made.shadow.status().undone
         states = {message.id: message for message in self.made.shadow.messages()}
         out = frozenset(id for id in self.walk(target) if states[id].state == "undone")
@@ -287,7 +287,7 @@ class Branching:
         self.place = place
 
     def act(self, act: Callable[[], Outcome], place: Place, *, is_complete: bool = True) -> None:
-        """Do an act that leads to a place, and check what came of it."""
+        """Do an act that leads to a place, and check the result."""
         raise NotImplementedError
 
     def choose(self, place_of: int) -> str:

@@ -1,4 +1,4 @@
-"""Limits that are so low that a short story meets them, and how all shadows of a test get them."""
+"""Limits that are so low that a short story reaches them, and how all shadows of a test get them."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ TINY = Limits(
     ),
     timeline_free_bytes=4_096,
 )
-"""Few packs are many, parts are small and little room is much: a short story sees all of it."""
+"""A few packs count as many, parts are small, and little free room is much: a short story reaches all."""
 LARGE_PACKS = PackLimits(journaled_bytes=0)
-"""No pack is a small one, so nothing comes back from the journal."""
+"""No pack is small enough for the journal."""
 UNTIDIED = PackLimits(many=1 << 60, much_bytes=1 << 60)
 """Packs stay as snapshots add them."""
 
 
 def use_limits(patch: pytest.MonkeyPatch, limits: Limits) -> None:
-    """Open each Shadow from now on with these limits, unless it is given others.
+    """Open every Shadow from now on with these limits, unless it gets others.
 
-    For stories that open many, in helpers that know nothing of limits.
+    For stories that open many, in helpers that know nothing about limits.
     """
     patch.setitem(_defaults(), "limits", limits)
 
 
 def change_limits(patch: pytest.MonkeyPatch, **fields: object) -> None:
-    """Change only some of them."""
+    """Change only some of the limits."""
     use_limits(patch, replace(usual_limits(), **fields))
 
 
 def usual_limits() -> Limits:
-    """Give the limits of a Shadow that is opened without others."""
+    """Return the limits of a Shadow that is opened without others."""
     return _defaults()["limits"]
 
 

@@ -1,7 +1,7 @@
-"""A Linux that does as macOS does: names are folded, nothing is known of writers, syncing is another call.
+"""A Linux that behaves like macOS: names are folded, writers are unknown, syncing is another call.
 
-The fake stands where shadowtree calls the system by directory descriptor. A name finds an entry that differs
-in case or in Unicode normalisation alone, as on APFS; the entry keeps the spelling that it was made with.
+The fake replaces the calls that shadowtree makes with a directory descriptor. A name finds an entry that
+differs only in case or in Unicode normalisation, as on APFS; the entry keeps the spelling it was made with.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FULL_SYNC = 51
 
 
 def fold_names(patch: pytest.MonkeyPatch) -> None:
-    """Let names that differ only in case or normalisation be one, below any open directory."""
+    """Treat names that differ only in case or normalisation as one, below any open directory."""
     for name in ("open", "stat", "readlink", "unlink", "rmdir", "mkdir", "chown"):
         patch.setattr(os, name, _folding(getattr(os, name), 0, "dir_fd"))
     patch.setattr(os, "symlink", _folding(os.symlink, 1, "dir_fd"))
@@ -30,14 +30,14 @@ def fold_names(patch: pytest.MonkeyPatch) -> None:
 
 
 def be_macos(patch: pytest.MonkeyPatch) -> None:
-    """Let there be no leases, no syncfs, no generations and no writing ahead, and let names be folded."""
+    """Behave like macOS: no leases, no syncfs, no generations, no writing ahead, and folded names."""
     patch.setattr(syscalls, "IS_LINUX", False)
     patch.setattr(syscalls, "IS_MAC", True)
     fold_names(patch)
 
 
 def _folding(call: Callable[..., Any], place: int, directory: str) -> Callable[..., Any]:
-    """Let a call find what one of its names folds to."""
+    """Wrap a call so that one of its names finds the entry that it folds to."""
 
     def call_folded(*arguments: Any, **named: Any) -> Any:
         if isinstance(named.get(directory), int):
@@ -62,7 +62,7 @@ def _folding_rename(rename: Callable[..., None]) -> Callable[..., None]:
 
 
 def find(directory_fd: int, name: bytes | str) -> bytes:
-    """Give the name of the entry that a name stands for in a directory, or the name itself."""
+    """Return the name of the entry that a name finds in a directory, or the name itself."""
     wanted = os.fsencode(name)
     names = os.listdir(_place(directory_fd).encode())
     if wanted in names:
@@ -75,5 +75,5 @@ def _fold(name: bytes) -> str:
 
 
 def _place(fd: int) -> str:
-    # Through another descriptor: somebody may be reading this one.
+    # Through another descriptor, because this one may be in use for reading.
     return f"/proc/self/fd/{fd}"

@@ -1,4 +1,4 @@
-"""A place in memory, where there is one: for what is written a thousand times and is not about the disk."""
+"""A place in memory, if there is one: for tests that write a thousand times and do not depend on the disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _numbers = count()
 
 
 def find_memory() -> Path | None:
-    """Give the directory of this process there; None: there is no such place, or it is small."""
+    """Return the directory of this process in memory; None: there is no such place, or it is too small."""
     if not os.access(MEMORY, os.W_OK):
         return None
     room = os.statvfs(MEMORY)
@@ -28,22 +28,22 @@ FAST_PLACE = find_memory()
 
 
 def new_place(otherwise: Path) -> Path:
-    """Name a directory in memory that nobody else uses, or `otherwise`; it is not made yet."""
-    # Whoever took another user's rights may not write in what this process made there.
+    """Return a directory in memory that nothing else uses, or `otherwise`; it is not made yet."""
+    # After a change of user, this process may not be able to write in the directory that it made.
     if FAST_PLACE is None or (FAST_PLACE.exists() and not os.access(FAST_PLACE, os.W_OK)):
         return otherwise
     return FAST_PLACE / str(next(_numbers))
 
 
 def make_place() -> Path:
-    """Make an empty directory in memory, or else where temporary files are."""
+    """Make an empty directory in memory, or else among the temporary files."""
     if FAST_PLACE is not None:
         FAST_PLACE.mkdir(exist_ok=True)
     return Path(tempfile.mkdtemp(prefix="shadowtree-", dir=FAST_PLACE))
 
 
 def clear_memory() -> None:
-    """Remove what this process put there, and what is left of processes that were killed."""
+    """Remove what this process put there, and what killed processes left."""
     if FAST_PLACE is None:
         return
     for path in MEMORY.glob("shadowtree-tests-*"):

@@ -1,7 +1,7 @@
-"""A second opinion on worktrees and sessions: plain copies, and the contract read anew.
+"""A second opinion on worktrees and sessions: plain copies, and an independent reading of the contract.
 
-Nothing of shadowtree is used here. A worktree is read as a dict, from the path to what is there; what a
-snapshot covers, what a message changed and where an undo leads is worked out from such dicts alone.
+Nothing of shadowtree is used here. A worktree is read as a dict from paths to entries; what a snapshot
+covers, what a message changed and where an undo leads is computed from such dicts alone.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Directory:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Nobody can say what was at a path."""
+    """It is unknown what was at a path."""
 
     is_sure: bool = True
-    """False: the contract does not say so clearly, and either reading will do."""
+    """False: the contract is not clear about it, and either reading is right."""
 
 
 DIRECTORY = Directory()
@@ -40,12 +40,12 @@ Entry = File | Link | Directory
 Answer = Entry | Unknown | None
 Disk = dict[str, Entry]
 Marks = dict[str, tuple[int, int]]
-"""For each path inode and mtime."""
+"""The inode and mtime of each path."""
 Changes = dict[str, tuple[Answer, Answer]]
 
 
 def read_disk(root: Path) -> tuple[Disk, Marks]:
-    """Copy all that is below a directory."""
+    """Copy everything below a directory."""
     disk: Disk = {}
     marks: Marks = {}
     waiting = [(str(root), "")]
@@ -67,19 +67,19 @@ def read_disk(root: Path) -> tuple[Disk, Marks]:
 
 
 def ancestors(path: str) -> Iterator[str]:
-    """Name the directories above a path, the nearest first."""
+    """Yield the directories above a path, the nearest first."""
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
 
 
 def is_below(path: str, above: str) -> bool:
-    """Tell whether a path is one, or below one."""
+    """Return whether a path is `above`, or below it."""
     return path == above or path.startswith(above + "/")
 
 
 def blob_of(entry: object) -> str | None:
-    """Give the id that git has for the content of a file or link."""
+    """Return git's id for the content of a file or link."""
     if isinstance(entry, File | Link):
         content = entry.content if isinstance(entry, File) else entry.target
         return sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
@@ -87,14 +87,14 @@ def blob_of(entry: object) -> str | None:
 
 
 def mode_of(entry: object) -> int | None:
-    """Give the mode that a patch has for a file or link."""
+    """Return the mode that a patch has for a file or link."""
     if isinstance(entry, File):
         return stat.S_IFREG | entry.mode
     return stat.S_IFLNK if isinstance(entry, Link) else None
 
 
 def is_file(answer: object) -> bool:
-    """Tell whether it is a file or a link."""
+    """Return whether an answer is a file or a link."""
     return isinstance(answer, File | Link)
 
 
@@ -113,7 +113,7 @@ class _Pattern:
             return False
         relative = path[len(self.base) + 1 :] if self.base else path
         if "/" in self.text:
-            # Segment by segment: a star does not reach over a slash.
+            # Segment by segment: a star does not match a slash.
             parts, wanted = relative.split("/"), self.text.lstrip("/").split("/")
             return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
         return fnmatchcase(relative.rpartition("/")[2], self.text)
@@ -141,7 +141,7 @@ HEAVY = {"node_modules"}
 
 
 class Rules:
-    """The rules that the files of a worktree make, in the order of the contract's section 3."""
+    """The rules of a worktree's files, in the order of the contract's section 3."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -150,7 +150,7 @@ class Rules:
         self._patterns: dict[str, list[_Pattern]] = {}
 
     def place(self, directory: str) -> str:
-        """Tell what a directory is: `normal`, `forced`, `left out by own rules` or `left out`."""
+        """Return what a directory is: `normal`, `forced`, `left out by own rules` or `left out`."""
         if not directory:
             return "normal"
         if directory not in self._places:
@@ -158,7 +158,7 @@ class Rules:
         return self._places[directory]
 
     def judge_file(self, path: str) -> str:
-        """Tell the same of a file."""
+        """Return what a file is, in the words of `place`."""
         return self._judge(path, is_directory=False)
 
     def _judge(self, path: str, *, is_directory: bool) -> str:
@@ -182,7 +182,7 @@ class Rules:
 
 
 class Seen:
-    """A worktree at one moment, and what of it a snapshot covers."""
+    """A worktree at one moment, and which paths a snapshot covers."""
 
     def __init__(self, disk: Disk, largest: int, was_covered: set[str]) -> None:
         self.disk = disk
@@ -212,7 +212,7 @@ class Seen:
         return {path for path, entry in self.disk.items() if entry == DIRECTORY}
 
     def find_file(self, path: str) -> Answer:
-        """Tell what was at a path that had or has a file."""
+        """Return what was at a path that had or has a file."""
         if path in self.covered:
             return self.disk[path]
         if path in self.directories:
@@ -224,7 +224,7 @@ class Seen:
         return None
 
     def find_directory(self, path: str) -> Answer:
-        """Tell what was at a path that had or has a directory."""
+        """Return what was at a path that had or has a directory."""
         is_plain = self.rules.place(path) in ("normal", "forced")
         if path in self.directories:
             return DIRECTORY if is_plain or path in self.holding else UNKNOWN
@@ -236,7 +236,7 @@ class Seen:
 
 
 def compare(old: Seen, new: Seen) -> Changes:
-    """List what changed, as a patch does, and directories."""
+    """List what changed, as a patch does, plus directories."""
     changes: Changes = {}
     files = old.covered | new.covered | old.skipped | new.skipped
     for path in files:
@@ -260,7 +260,7 @@ def compare_disks(old: Disk, new: Disk) -> Changes:
 
 
 def attribute(changes: Changes, paths: list[str]) -> Changes:
-    """Leave the changes at these paths and below, and directories that lead there."""
+    """Keep only the changes at these paths and below, and those of directories that lead there."""
     own = {path for path in changes if any(is_below(path, each) for each in paths)}
     own |= {above for path in own for above in ancestors(path) if above in changes}
     return {
@@ -285,7 +285,7 @@ class Happening:
 
 @dataclass
 class Message:
-    """A message, as the model has it."""
+    """A message in the model."""
 
     id: str
     text: str
@@ -297,7 +297,7 @@ class Message:
     changes: Changes = field(default_factory=dict)
     steps: dict[str, Seen] = field(default_factory=dict)
     last_step: Seen | None = None
-    """The state when a step of it ended last."""
+    """The state when its last step ended."""
     last_step_number: int = 0
     ended: Happening | None = None
 
@@ -326,18 +326,18 @@ class Act:
 
 @dataclass
 class Wish:
-    """What a path shall be, and what the timeline says that it is."""
+    """What a path is to become, and what it is according to the timeline."""
 
     target: Answer
     expected: Answer
     is_troubled: bool = False
-    """It holds somebody's edit, or another session changed it: a conflict, whatever it is now."""
+    """It has an edit by somebody else, or another session changed it: a conflict, whatever it is now."""
     edits: list[Answer] = field(default_factory=list)
-    """States that hold somebody's edit: in the way as long as the path is in one of them."""
+    """States with somebody else's edit: a conflict while the path is in one of them."""
     plain: list[Answer] = field(default_factory=list)
-    """States that hold none."""
+    """States without such an edit."""
     is_vague: bool = False
-    """Nobody knows all of its story, so that a conflict would be right, and none too."""
+    """Its whole story is unknown, so both a conflict and no conflict are right."""
 
 
 class Session:
@@ -350,11 +350,11 @@ class Session:
         self.pinned: set[str] = set()
         self.story: list[Happening] = []
         self.acts: list[Act] = []
-        """Those that can be taken back."""
+        """The acts that can be reversed."""
         self.has_lost_acts = False
-        """There may be more of them, from before something was forgotten."""
+        """There may be more acts to reverse, from before something was forgotten."""
         self.taken_back: list[tuple[int, int]] = []
-        """Acts and the unreverts that took them back: what lies between does not count any more."""
+        """Acts and the unreverts that reversed them: what lies between does not count any more."""
         self.place = Place()
         self.open: str | None = None
         self.open_steps: list[str] = []
@@ -362,9 +362,9 @@ class Session:
         """The state last known to it."""
         self.last_number = 0
         self.ever_out: frozenset[str] = frozenset()
-        """What was ever taken out: undoing a later message may bring something of it back, which stays."""
+        """All messages that were ever out: undoing a later one may bring back changes of them, which stay."""
         self.vague_until = 0
-        """Acts over something older than this may be refused or not: nobody worked out what they find."""
+        """Acts over something older than this may be refused or not: the model cannot tell what they find."""
 
     # Where it stands
 
@@ -399,7 +399,7 @@ class Session:
         return [message for message in self.messages.values() if message.id not in self.forgotten]
 
     def state_of(self, id: str) -> str:
-        """Name the state of a message."""
+        """Return the state of a message."""
         if id == self.open:
             return "open"
         if id in self.place.out:
@@ -410,14 +410,14 @@ class Session:
         return "undone" if any(message.id == id for message in line) else "archived"
 
     def begin_at(self, id: str) -> None:
-        """Let a new message be the head; what is undone is archived, with all that is out of that part."""
+        """Make a new message the head; the undone messages are archived, also those of them that are out."""
         line = {message.id for message in self.walk_back(self.place.head)}
         self.place = Place(id, id, self.place.out & line)
-        # No unrevert passes over a message.
+        # No unrevert goes back past a message.
         self.acts.clear()
         self.has_lost_acts = False
 
-    # Which messages an act goes over, the oldest first; none beyond one that is forgotten
+    # Which messages an act passes, the oldest first; none beyond a forgotten one
 
     def choose_undo(self, turns: int) -> list[Message]:
         """Choose the messages of the last turns."""
@@ -453,7 +453,7 @@ class Session:
         return chosen
 
     def choose_revert(self, id: str) -> tuple[list[Message], bool]:
-        """Choose what is undone on the way to just before a message, or redone (True)."""
+        """Choose the messages to undo, or to redo (True), on the way to just before a message."""
         back = [message.id for message in self.walk_back(self.place.head)]
         is_forward = id not in back
         if is_forward:
@@ -465,7 +465,7 @@ class Session:
 
 
 Others = Callable[[str, int], str]
-"""Tells whether another session changed a path after an event: `no`, `yes` or `perhaps`."""
+"""Returns whether another session changed a path after an event: `no`, `yes` or `perhaps`."""
 
 
 def wish_back(
@@ -515,17 +515,17 @@ def wish_forward(over: set[int], story: list[Happening], others: Others) -> dict
 
 
 def wish_tree(now: Seen, then: Seen) -> dict[str, Wish]:
-    """Wish all that is covered to what it was; what is covered now is expected to be as it is."""
+    """Wish everything that was covered to what it was; what is covered now is expected to be as it is."""
     return {
         path: Wish(new, old, is_vague=old == UNSURE or new == UNSURE)
         for path, (old, new) in compare(now, then).items()
-        # What is not covered now and was not there is nobody's business.
+        # What is not covered now and was absent then does not matter.
         if not (old == UNKNOWN and new is None)
     }
 
 
 def doubt(wishes: dict[str, Wish], then: Seen) -> dict[str, Wish]:
-    """Let either reading do for what the tree that an act goes back to does not know, but a later does."""
+    """Accept either reading for paths that are unknown in the tree that an act goes back to."""
     for path, wish in wishes.items():
         wish.is_vague |= isinstance(then.find_file(path), Unknown)
     return wishes
@@ -533,12 +533,12 @@ def doubt(wishes: dict[str, Wish], then: Seen) -> dict[str, Wish]:
 
 def _go_on(wish: Wish, happening: Happening, old: Answer, new: Answer) -> None:
     if happening.message is None and old == new:
-        # An act found it as it was wished: that is agreed upon now.
+        # An act found the path as it was wished, so this state is accepted from now on.
         wish.edits = [edit for edit in wish.edits if edit != old]
     elif _is_vague(old, new):
         wish.is_vague = True
     elif old in wish.edits or (not isinstance(wish.expected, Unknown) and old != wish.expected):
-        # A message that goes on from an edit holds it; an act that replaces it does not.
+        # A message that continues from an edit contains it; an act that replaces the edit does not.
         holding = [old] if happening.message is None else [old, new]
         wish.edits += [state for state in holding if state not in wish.plain]
     else:

@@ -1,4 +1,4 @@
-"""Small file systems of their own, for disks that are full or can do less; for root."""
+"""Small file systems, for disks that are full or lack features; they need root."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 
 @contextmanager
 def mounted_tmpfs(where: Path, options: str) -> Iterator[Path]:
-    """Mount a small file system in memory; skip the test where that is not allowed."""
+    """Mount a small file system in memory; skip the test if that is not allowed."""
     with _mounted(where, "-t", "tmpfs", "-o", f"mode=0700,{options}", "tmpfs"):
         yield where
 
 
 @contextmanager
 def mounted_ext4(where: Path, image: Path) -> Iterator[Path]:
-    """Mount an ext4 that is in a file, and make it first if there is none; skip where that is not allowed."""
+    """Mount an ext4 image, made first if there is none; skip the test if that is not allowed."""
     if not image.exists():
         image.touch()
         os.truncate(image, 16 << 20)
@@ -46,7 +46,7 @@ def _mounted(where: Path, *arguments: str | Path) -> Iterator[None]:
 
 @contextmanager
 def mounted_overlay(where: Path, layers: Path) -> Iterator[Path]:
-    """Mount a file system whose inode numbers may change; skip the test where that is not allowed."""
+    """Mount a file system whose inode numbers may change; skip the test if that is not allowed."""
     for name in ("lower", "upper", "work"):
         (layers / name).mkdir(parents=True)
     options = f"lowerdir={layers / 'lower'},upperdir={layers / 'upper'},workdir={layers / 'work'}"

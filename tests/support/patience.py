@@ -1,4 +1,4 @@
-"""For what could go on for ever: it is stopped, and the test fails, long after it should have come back."""
+"""For code that might never return: it is stopped, and the test fails, long after it should have returned."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 PATIENCE_S = 60
-"""Seconds of processor time; what comes back takes three at worst, on a machine that does nothing else."""
+"""Seconds of processor time; on an idle machine, tests that pass take three at most."""
 
 
 @contextmanager
 def comes_back() -> Iterator[None]:
-    """Fail if what is done here does not come back. Waiting is not counted, work of this process is."""
+    """Fail if the body does not return in time; only processor time of this process counts, not waiting."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         raise AssertionError("it does not come back")

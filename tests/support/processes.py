@@ -1,4 +1,4 @@
-"""Processes of their own: the command line, in surroundings in which it is this very package, and forks."""
+"""Separate processes: the command line, in an environment in which it runs this very package, and forks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RAISED = 99
 
 
 def surroundings(**variables: str) -> dict[str, str]:
-    """Give the environment of this process, with the package on the path and these variables set."""
+    """Return the environment of this process, with the package on the path and these variables set."""
     return {**os.environ, "PYTHONPATH": PACKAGE_PLACE, **variables}
 
 
@@ -32,7 +32,7 @@ class Raised:
     """An error that a child raised."""
 
     names: tuple[str, ...]
-    """Its class and those that it derives from."""
+    """Its class and the base classes."""
     text: str
 
 
@@ -44,10 +44,10 @@ class Ended:
     """The signal that killed it."""
     result: Any  # Any: what the scenario returned, or a Raised
     last_words: str = ""
-    """What it was about to write when it was killed, or its traceback."""
+    """The write that it was about to make when it was killed, or its traceback."""
 
     def value(self) -> Any:  # Any: what the scenario returned
-        """Give what the scenario returned; fail if it was killed or raised."""
+        """Return what the scenario returned; fail if it was killed or raised."""
         assert self.signal is None, f"killed by {signal.Signals(self.signal).name}"
         assert not isinstance(self.result, Raised), self.last_words
         return self.result
@@ -56,7 +56,7 @@ class Ended:
 class Child:
     """A scenario in a forked process.
 
-    `arm` is called first, in the child, with the descriptor that takes its last words.
+    `arm` is called first, in the child, with the descriptor for its last words.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> Ended:
-        """Wait until it has ended."""
+        """Wait for its end, and return how it ended."""
         if self._ended is None:
             self._ended = self._wait()
         return self._ended
@@ -93,14 +93,14 @@ class Child:
 
 
 def in_child(scenario: Callable[[], object]) -> Ended:
-    """Run a scenario in a process of its own."""
+    """Run a scenario in a separate process."""
     return Child(scenario).wait()
 
 
 def _run_in_child(scenario: Callable[[], object], arm: Callable[[int], object], writer: int) -> None:
     """Run it and end the process, whatever happens: the child must never come back into pytest."""
     code = _RAISED
-    faulthandler.disable()  # the parent tells of signals
+    faulthandler.disable()  # the parent reports signals
     try:
         try:
             arm(writer)

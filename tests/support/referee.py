@@ -1,4 +1,4 @@
-"""Real git as the referee: what a tree id must be, and whether a store is sound."""
+"""Real git as the referee: the right id of a tree, and whether a store is sound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEUTRAL_ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !eol\n"
 
 
 def git(*arguments: str | os.PathLike[str], cwd: Path | None = None, **environment: str) -> str:
-    """Run git without anybody's configuration and give what it prints."""
+    """Run git without any user's configuration, and return what it prints."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     clean |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, **environment}
     done = subprocess.run(
@@ -33,7 +33,7 @@ def git(*arguments: str | os.PathLike[str], cwd: Path | None = None, **environme
 
 
 def init(top: Path) -> Path:
-    """Make a repository with nothing in its `info/exclude`."""
+    """Make a repository without an `info/exclude`."""
     git("init", "--quiet", "--template=", top)
     (top / ".git" / "info").mkdir(exist_ok=True)
     return top
@@ -45,7 +45,7 @@ def files_in(store: Path, tree: str) -> list[str]:
 
 
 def git_tree(worktree: Path, scratch: Path) -> str:
-    """Give the tree id of `git add -A` and `git write-tree`, with attributes neutralised."""
+    """Return the tree id of `git add -A` and `git write-tree`, with attributes neutralised."""
     git("init", "--quiet", "--bare", scratch)
     (scratch / "info").mkdir(exist_ok=True)
     (scratch / "info" / "attributes").write_text(NEUTRAL_ATTRIBUTES)
@@ -55,7 +55,7 @@ def git_tree(worktree: Path, scratch: Path) -> str:
 
 
 def assert_sound_store(store: Path, *, asks_git: bool = True) -> None:
-    """Check a store: real git finds no fault, nobody else can look in, and no temporary is left."""
+    """Check a store: real git finds no fault, no other user can read it, and no temporary file is left."""
     if asks_git:
         git("--git-dir", store, "fsck", "--full", "--strict", "--no-dangling")
     for path in [store, *store.rglob("*")]:

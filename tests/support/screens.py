@@ -1,4 +1,4 @@
-"""A program on a terminal of its own whose screen is read: what is where, and how it is shown."""
+"""A program on a terminal of its own, whose screen can be read: texts, positions and styles."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Screen:
         self._screen: Any = pyte.Screen(columns, lines)  # Any: pyte has no types
         self._stream: Any = pyte.ByteStream(self._screen)  # Any: likewise
         self.raw = b""
-        """All that was written."""
+        """All bytes that the program wrote."""
         environment = surroundings(**{"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **variables})
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
@@ -60,17 +60,17 @@ class Screen:
 
     @property
     def lines(self) -> list[str]:
-        """What each line shows."""
+        """The text of each line."""
         return [line.rstrip() for line in self._screen.display]
 
     @property
     def text(self) -> str:
-        """What the screen shows."""
+        """The text of the screen."""
         return "\n".join(self.lines)
 
     @property
     def flat(self) -> str:
-        """What the screen shows as one line, with single blanks."""
+        """The text of the screen as one line, with single blanks."""
         return " ".join(self.text.split())
 
     @property
@@ -81,7 +81,7 @@ class Screen:
         return found[0]
 
     def styles(self, sign: str) -> Any:  # Any: a cell of pyte, with `fg`, `bold` and `reverse`
-        """Give how the first place is shown that begins with a text."""
+        """Return the style at the first place where a text begins."""
         for number, line in enumerate(self._screen.display):
             if sign in line:
                 return self._screen.buffer[number][line.index(sign)]
@@ -104,7 +104,7 @@ class Screen:
             ready, _, _ = select.select([self._terminal], [], [], max(0, deadline - monotonic()))
             assert ready, f"{wanted!r} does not appear:\n{self.text}"
             assert self._read(), f"it ended without {wanted!r}:\n{self.text}"
-        # The rest of the same picture.
+        # Read the rest of the same screen.
         while select.select([self._terminal], [], [], _SOON_S)[0] and self._read():
             pass
 
@@ -119,7 +119,7 @@ class Screen:
         os.kill(self.pid, signal.SIGWINCH)
 
     def end(self, timeout_s: float = 30) -> int:
-        """Wait for the end, and give the exit code."""
+        """Wait for the end, and return the exit code."""
         deadline = monotonic() + timeout_s
         while True:
             ready, _, _ = select.select([self._terminal], [], [], max(0, deadline - monotonic()))

@@ -1,8 +1,8 @@
-"""Look for bytes in every file of a store, whatever they are wrapped in.
+"""Search for bytes in every file of a store, even in deflated content.
 
-It knows nothing of packs and databases: each place in a file at which something deflated may begin is
-inflated, as far as that goes. So it finds what is in entries and deltas, in rows, in pages that SQLite has
-freed, in logs and in anything that was left behind.
+The search knows nothing about packs and databases: at each place in a file where deflated content may begin,
+it inflates as much as possible. So it finds bytes in entries and deltas, in rows, in pages that SQLite has
+freed, in logs and in anything left behind.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from shadowtree.store.git_format import deflate
 
 _DEFLATED = re.compile(rb"\x78[\x01\x5e\x9c\xda]")
 _WINDOW = 24
-"""So many bytes in a row of what the content is deflated to are no accident."""
+"""If this many bytes in a row equal part of the deflated content, that is no accident."""
 
 
 def find_bytes(store: Path, secrets: Collection[bytes], contents: Collection[bytes] = ()) -> list[str]:
-    """Tell in which files any of the secrets is, plain or deflated; or a piece of a deflated content."""
+    """List the files that have any of the secrets, plain or deflated, or a piece of a deflated content."""
     pieces = [piece for content in contents for piece in _cut(deflate(content))]
     return sorted({str(path.relative_to(store)) for path in _files(store) if _has(path, secrets, pieces)})
 
 
 def find_objects(store: Path, secrets: Collection[bytes]) -> bool:
-    """Tell whether real git finds an object with any of the secrets in it."""
+    """Return whether real git finds an object that contains any of the secrets."""
     command = ["git", "--git-dir", str(store), "cat-file", "--batch-all-objects", "--batch", "--unordered"]
     found = subprocess.run(command, capture_output=True, check=True).stdout
     return any(secret in found for secret in secrets)
@@ -49,7 +49,7 @@ def _inflate_anything(raw: bytes) -> Iterator[bytes]:
         inflater = zlib.decompressobj()
         content = b""
         try:
-            # In small bites: what comes before the stream breaks off counts too.
+            # In small pieces, so that what comes before a break in the stream counts too.
             for at in range(match.start(), len(raw), 64):
                 content += inflater.decompress(raw[at : at + 64])
                 if inflater.eof:

@@ -1,4 +1,4 @@
-"""Stores: open one as a new process would, and read what it holds without touching it."""
+"""Stores: open one as a new process would, and read its content without touching it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.memory import make_place
 Read = TypeVar("Read")
 
 SETTINGS = {"min_free": 0, "lock_timeout": 120}
-"""The lock is not given in turn: where many want it, on a busy machine, some wait long."""
+"""The lock is not granted in order: if many processes want it on a busy machine, some wait long."""
 
 
 def open_shadow(worktree: Path, store: Path | None = None) -> Shadow:
@@ -34,12 +34,12 @@ def track(worktree: Path, store: Path | None = None) -> str:
 
 
 def store_of(worktree: Path) -> Path:
-    """Give where the store of a worktree is, or would be."""
+    """Return where the store of a worktree is, or would be."""
     return Shadow(worktree).store
 
 
 def put_back(saved: Path, place: Path) -> None:
-    """Put a saved directory back in place of what is there."""
+    """Replace a directory by a saved one."""
     shutil.rmtree(place)
     shutil.copytree(saved, place)
 
@@ -48,9 +48,9 @@ def put_back(saved: Path, place: Path) -> None:
 
 
 def assert_records_whole(store: Path) -> None:
-    """Read every object that a record names, down to the last blob, with its hash checked.
+    """Read every object that a record needs, down to the last blob, and check its hash.
 
-    The timeline is read from a copy: the next command is to find it as the dead process left it.
+    The timeline is read from a copy, so that the next command finds it as the dead process left it.
     """
     if not (store / "timeline.db").exists():
         return
@@ -73,7 +73,7 @@ def assert_records_whole(store: Path) -> None:
 
 
 def hold_unnamed(objects: Objects, packs: Path, file: PackFile) -> None:
-    """Read a pack that a row names, and whose files do not all have their names."""
+    """Read a pack that a row names, and whose files do not all have their final names."""
     pack, index = packs / file.temporary, packs / file.index
     if index.exists():
         content = (pack if pack.exists() else packs / f"{file.name}.pack").read_bytes()
@@ -81,14 +81,14 @@ def hold_unnamed(objects: Objects, packs: Path, file: PackFile) -> None:
 
 
 def recorded_trees(store: Path) -> list[Any]:  # Any: records of the journal
-    """Give every recorded tree of a store, without touching it."""
+    """Return every recorded tree of a store, without touching it."""
     if not (store / "timeline.db").exists():
         return []
     return read_timeline(store, lambda journal: journal.live_trees())
 
 
 def journaled_packs(store: Path) -> list[PackBytes]:
-    """Give the packs that the journal of a store holds, without touching it."""
+    """Return the packs that the journal of a store holds, without touching it."""
     if not (store / "timeline.db").exists():
         return []
     return read_timeline(store, lambda journal: list(journal.packs.read_all()))
@@ -108,7 +108,7 @@ def read_timeline(store: Path, read: Callable[[Journal], Read]) -> Read:
 
 
 def read_below(objects: Objects, tree: bytes, seen: set[bytes]) -> None:
-    """Read a tree and all that it names."""
+    """Read a tree and everything below it."""
     if tree in seen:
         return
     seen.add(tree)
@@ -121,7 +121,7 @@ def read_below(objects: Objects, tree: bytes, seen: set[bytes]) -> None:
 
 
 def assert_no_leftovers(store: Path) -> None:
-    """Look for what a dead process may leave: temporaries, unfinished stores, packs without an index."""
+    """Check for what a dead process may leave: temporary files, unfinished stores, packs without an index."""
     assert leftovers(store) == []
 
 
@@ -136,7 +136,7 @@ def leftovers(store: Path) -> list[str]:
 
 
 def drop_unfinished_of_this_process(store: Path) -> None:
-    """Remove unfinished stores that nobody else may: their process lives on, though its act is over."""
+    """Remove this process's unfinished stores: no other process may, as long as this one lives."""
     for path in store.parent.glob(f"*-{os.getpid()}-*.new"):
         shutil.rmtree(path)
 

@@ -1,7 +1,7 @@
 """A story: messages that edit, add, replace and remove files, and a copy of the directory after each.
 
-The copies are the model: whatever is forgotten, packed, swept or interrupted, what is left of the story has
-to come back exactly as it was.
+The copies are the model: whatever is forgotten, packed, swept or interrupted, the rest of the story has to
+come back exactly as it was.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ FOLDERS = ("", "one", "one/two")
 
 
 def lines(name: str, version: int) -> bytes:
-    """Make a text of which each version differs from others in two lines."""
+    """Make a text whose versions each differ from the others in two lines."""
     return b"".join(b"%s %d %d\n" % (name.encode(), line, line % 30 == version % 30) for line in range(60))
 
 
 def text_of(id: str) -> str:
-    """Make up what is said in a message: so much that it takes room in the timeline."""
+    """Make the text of a message, so long that it takes room in the timeline."""
     return f"about {id} " * 2000
 
 
 class Story:
-    """A worktree in which messages were recorded, and what was there after each."""
+    """A worktree in which messages were recorded, and a copy of it after each."""
 
     def __init__(self, worktree: Path, store: Path, seed: int = 3) -> None:
         self.worktree = worktree
         self.store = store
         self.copies: dict[str, Copy] = {}
-        """By message what was there after it."""
+        """A copy of the worktree after each message, by message."""
         self.trees: dict[str, str] = {}
         self._chance = random.Random(seed)
         self._checks = 0
 
     def open(self, **settings: object) -> Shadow:
-        """Open it, as a new process would."""
+        """Open the shadow as a new process would."""
         return Shadow(self.worktree, store=self.store, settings={**SETTINGS, **settings})
 
     def begin(self, shadow: Shadow) -> None:
@@ -59,7 +59,7 @@ class Story:
         self.copies[""] = copy_of(self.worktree)
 
     def tell(self, shadow: Shadow, number: int, *, size: int = 0) -> str:
-        """Record one more message; `size` is that of a file in it that cannot be packed tightly."""
+        """Record one more message; `size` is the size of a file in it that does not compress."""
         id = f"m{number}"
         with shadow.message(id, text=text_of(id)) as message:
             self.edit(number, size)
@@ -68,7 +68,7 @@ class Story:
         return id
 
     def edit(self, number: int, size: int = 0) -> None:
-        """Work in the worktree."""
+        """Change some files."""
         chance = self._chance
         for _ in range(2):
             path = self.worktree / chance.choice(FOLDERS) / chance.choice("abc")
@@ -83,10 +83,10 @@ class Story:
     # What must be true
 
     def check(self, *, most: int = 2, is_ours: bool = True) -> None:
-        """Whatever happened: the next commands work, and what is live is whole and comes back exactly.
+        """Check that the next commands work, and that everything live is whole and comes back exactly.
 
-        Every object that a live record names is read, and up to `most` messages are reverted, others each
-        time. It may be that not all is ours, as real git packed something.
+        Every object that a live record needs is read, and up to `most` messages are reverted, different ones
+        each time. `is_ours` is False if real git wrote some of the files.
         """
         now = copy_of(self.worktree)
         assert_records_whole(self.store)
@@ -103,7 +103,7 @@ class Story:
         self.check_store(is_ours=is_ours)
 
     def check_store(self, *, is_ours: bool = True) -> None:
-        """All is whole, git finds no fault, nobody else can look in, and nothing is left lying about."""
+        """Check that the store is whole and private, that git finds no fault, and that nothing is left."""
         assert_records_whole(self.store)
         assert_no_leftovers(self.store)
         if is_ours:
@@ -121,7 +121,7 @@ class Story:
         assert copy_of(self.worktree) == now, f"after {id}"
 
     def check_restores(self) -> None:
-        """Everything that is live comes back exactly, one after the other."""
+        """Check that every live message can be restored exactly, one after the other."""
         with self.open() as shadow:
             for message in shadow.messages():
                 if message.id in self.copies:
@@ -129,7 +129,7 @@ class Story:
                     assert copy_of(self.worktree) == self.copies[message.id], message.id
 
     def _some(self, ids: list[str], most: int) -> Iterator[str]:
-        """Choose messages, others each time, so that in the end all had their turn."""
+        """Choose messages, different ones each time, until each was chosen."""
         for place in range(min(most, len(ids))):
             yield ids[(self._checks * most + place) % len(ids)]
         self._checks += 1
@@ -148,30 +148,30 @@ class Told(Story):
         self.save()
 
     def save(self) -> None:
-        """Come back to what there is now."""
+        """Save the worktree and the store as they are now."""
         shutil.rmtree(self._saved, ignore_errors=True)
         shutil.copytree(self.worktree, self._saved / "worktree", symlinks=True)
         shutil.copytree(self.store, self._saved / "store")
 
     def put_back(self) -> None:
-        """Have worktree and store as they were saved."""
+        """Restore the worktree and the store as they were saved."""
         refill(self.worktree, self._saved / "worktree")
         refill(self.store, self._saved / "store")
 
 
 def forget(shadow: Shadow) -> object:
-    """Mark as forgotten, and free nothing."""
+    """Mark messages as forgotten, and free nothing."""
     return shadow.forget(keep_last=4, gc=False)
 
 
 def sweep(shadow: Shadow) -> object:
-    """Forget and free: mark, write parts anew, remove, give back room."""
+    """Forget and sweep: mark, rewrite parts, remove packs, free the room."""
     return shadow.forget(keep_last=4)
 
 
 def sweep_briefly(shadow: Shadow) -> object:
-    """Do the same where no part is worth it: what is fresh stays so, without what nothing needs."""
-    # In the last part there is room, whatever deflating the ids came to: a new one is always worth it.
+    """Forget and sweep if no part is worth a rewrite: fresh packs stay fresh, without dead objects."""
+    # The last part always has room, however well the ids deflate, because a new part is always worth it.
     packs = replace(TINY.packs, worth_part=1, spared_part=1, part_bytes=4_000)
     limits = replace(TINY, packs=packs)
     with Shadow(shadow.worktree, store=shadow.store, settings=shadow.settings, limits=limits) as other:
@@ -184,7 +184,7 @@ def tidy(shadow: Shadow) -> object:
 
 
 def let_git_pack(told: Told) -> None:
-    """Have a pack and a list of real git in the store, and loose objects: all that one snapshot stored."""
+    """Put a pack and a multi-pack index of real git into the store, and one snapshot as loose objects."""
     git("--git-dir", told.store, "gc", "--quiet", "--prune=now")
     with told.open() as shadow:
         told.tell(shadow, len(told.trees))
@@ -205,7 +205,7 @@ def let_git_pack(told: Told) -> None:
 
 
 def tell_deep(shadow: Shadow) -> None:
-    """Change one tiny file at the end of a long way, again and again."""
+    """Change one tiny file at the end of a long path, again and again."""
     path = shadow.worktree.joinpath(*"abcdefghijklmno", "file")
     path.parent.mkdir(parents=True)
     shadow.track()

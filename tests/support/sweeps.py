@@ -1,7 +1,7 @@
 """Faults at the N-th write: a kill, or an error of the operating system.
 
-No list of kill points is kept by hand. A write is what `shadowtree.system.disk` announces, or a mutating
-call to the operating system: those are made to fail for the whole process while a fault is armed.
+No list of kill points is kept by hand. A write is one that `shadowtree.system.disk` announces, or a mutating
+call to the operating system; those calls fail for the whole process while a fault is armed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CALLS_OF_OS = {
     *("rename", "replace", "unlink", "rmdir", "chmod", "fchmod", "ftruncate", "fsync"),
 }
 CALLS_OF_SYSTEM = {"_rename": "renameat2", "sync_file_system": "syncfs"}
-"""The functions of `system.syscalls` that call the C library, and what they are called in a hit."""
+"""The functions of `system.syscalls` that call the C library, and their names in a hit."""
 MAY_WORK_ON_A_FULL_DISK = {
     *("rename", "replace", "unlink", "rmdir", "chmod", "fchmod", "ftruncate", "fsync"),
     *CALLS_OF_SYSTEM.values(),
@@ -39,9 +39,9 @@ READING_CALLS = {"open", "read", "stat", "fstat", "readlink", "listdir"}
 
 
 class Faults:
-    """Let the N-th mutating call to the operating system fail, and with `forever` all that follow.
+    """Make the N-th mutating call to the operating system fail, and with `forever` all that follow.
 
-    Number 0 fails nothing and counts the calls.
+    With number 0, no call fails, and the calls are counted.
     """
 
     def __init__(self, number: int, code: int, *, forever: bool = False, reading: bool = False) -> None:
@@ -52,7 +52,7 @@ class Faults:
         self._patch = pytest.MonkeyPatch()
         self.calls = 0
         self.hits: list[str] = []
-        """What was failed."""
+        """The calls that failed."""
 
     def __enter__(self) -> Faults:
         if self._reading:
@@ -72,7 +72,7 @@ class Faults:
         self._patch.undo()
 
     def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a function that fails when its turn comes."""
+        """Return a function that fails when its turn comes."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             is_meant = name != "open" or self._reading or arguments[1] & os.O_CREAT
@@ -87,19 +87,19 @@ class Faults:
         return call
 
     def strike(self, what: str) -> None:
-        """Do what was to be done at the N-th call."""
+        """Fail as planned for the N-th call."""
         raise OSError(self._code, os.strerror(self._code), what)
 
     def _is_due(self, name: str) -> bool:
         if not self._forever:
             return self.calls == self._number
         is_full = self._code in (errno.ENOSPC, errno.EDQUOT)
-        # A disk that is full still lets go of files.
+        # Files can still be removed on a full disk.
         return self.calls >= self._number and not (is_full and name in MAY_WORK_ON_A_FULL_DISK)
 
 
 def _is_called_by_shadowtree() -> bool:
-    """Tell whether it is not the scene itself that writes, in the place of a user or an agent."""
+    """Return whether shadowtree writes, and not the scene itself in the role of a user or an agent."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not frame.f_globals.get("__name__", "").startswith("shadowtree"):
         frame = frame.f_back
@@ -107,7 +107,7 @@ def _is_called_by_shadowtree() -> bool:
 
 
 def _uses_of_system() -> list[tuple[object, str, str]]:
-    """Find the modules that hold one of the functions that call the C library."""
+    """List the modules that refer to one of the functions that call the C library."""
     system = import_module("shadowtree.system.syscalls")
     return [
         (module, function, name)
@@ -118,7 +118,7 @@ def _uses_of_system() -> list[tuple[object, str, str]]:
 
 
 def _what(arguments: tuple[Any, ...]) -> str:
-    """Name what a call is about: the last of its paths, or a descriptor."""
+    """Return what a call is about: the last of its paths, or a descriptor."""
     names = [
         os.fsdecode(argument) for argument in arguments if isinstance(argument, str | bytes | os.PathLike)
     ]
@@ -137,7 +137,7 @@ class _FailingOs:
 
 
 def fail_calls(monkeypatch: pytest.MonkeyPatch, call: str, name: bytes, code: int) -> None:
-    """Let a function of `os` fail for everything of this name."""
+    """Make a function of `os` fail for everything with this name."""
     real = getattr(os, call)
 
     def failing(target: Any, *rest: Any, **named: Any) -> Any:  # Any: whatever the call takes
@@ -152,7 +152,7 @@ def fail_calls(monkeypatch: pytest.MonkeyPatch, call: str, name: bytes, code: in
 
 
 class _Kills(Faults):
-    """Kill this process at the N-th mutating call to the operating system: inside a step too."""
+    """Kill this process at the N-th mutating call to the operating system, even between announced writes."""
 
     def __init__(self, number: int, writer: int) -> None:
         super().__init__(number, 0)
@@ -165,12 +165,12 @@ class _Kills(Faults):
 
 
 def _words_for(writer: int) -> Callable[[str], object]:
-    write = os.write  # as it is now: it may be wrapped when the words are left
+    write = os.write  # the current one: it may be wrapped when the words are left
     return lambda text: write(writer, text.encode(errors="replace"))
 
 
 def kill_at(scenario: Callable[[], object], number: int, *, at_calls: bool = False) -> Ended:
-    """Run a scenario in a process of its own that is killed at its N-th write, or call."""
+    """Run a scenario in a separate process that is killed at its N-th write, or call."""
 
     def arm(writer: int) -> None:
         if at_calls:
@@ -188,7 +188,7 @@ def kill_at(scenario: Callable[[], object], number: int, *, at_calls: bool = Fal
 
 
 def at_write(number: int, strike: Callable[[str, str], object]) -> Callable[[str, str], None]:
-    """Give a fault point that strikes once, before the N-th write."""
+    """Return a fault point that strikes once, before the N-th write."""
     writes = count(1)
 
     def before_write(act: str, path: str) -> None:
@@ -200,7 +200,7 @@ def at_write(number: int, strike: Callable[[str, str], object]) -> Callable[[str
 
 @contextmanager
 def armed(before_write: Callable[[str, str], None]) -> Iterator[None]:
-    """Have a fault point for a while."""
+    """Install a fault point for the body."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "before_write", before_write)
         yield
@@ -209,7 +209,7 @@ def armed(before_write: Callable[[str, str], None]) -> Iterator[None]:
 def sweep_kills(
     prepare: Callable[[], object], scenario: Callable[[], object], check: Callable[[], object]
 ) -> int:
-    """Kill a small scenario at its first write, at its second and so on; give how many kills there were.
+    """Kill a small scenario at its first write, at its second and so on; return how many kills there were.
 
     Before each run the state is prepared, after each kill it is checked.
     """
@@ -227,7 +227,7 @@ def sweep_kills(
 
 @contextmanager
 def noting(text: str) -> Iterator[None]:
-    """Let a failure tell what it was about."""
+    """Add a note to a failure."""
     try:
         yield
     except BaseException as error:

@@ -36,7 +36,7 @@ class Terminal:
         self.err = ""
 
     def run(self, *words: str, exit_code: int = 0, variables: Mapping[str, str] | None = None) -> str:
-        """Run a line that ends with `exit_code`, and give its standard output."""
+        """Run a line that ends with `exit_code`, and return its standard output."""
         program: Any = Program()  # Any: it has what a click.Command is called by
         result = self._runner.invoke(program, words, env=variables)
         self.err = result.stderr
@@ -44,14 +44,14 @@ class Terminal:
         return result.stdout_bytes.decode("utf-8", "surrogateescape")
 
     def run_json(self, *words: str, exit_code: int = 0) -> Any:  # Any: JSON
-        """Run a line with `--json`, and give the document."""
+        """Run a line with `--json`, and return the document."""
         return json.loads(self.run("--json", *words, exit_code=exit_code))
 
 
 def run_on_terminal(*words: str, term: str = "dumb", answer: str = "", exit_code: int = 0) -> bytes:
-    """Run a line in another process, on a terminal of its own, and give all that appears there.
+    """Run a line in another process, on a terminal of its own, and return everything that appears there.
 
-    `term` is the kind of terminal. An answer is typed ahead: it waits until somebody reads it.
+    `term` is the kind of terminal. The answer is typed ahead, and waits until the command reads it.
     """
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -88,11 +88,11 @@ class Shell:
         self._shown = b""
 
     def type(self, text: str) -> None:
-        """Type something; a line is ended by its line break."""
+        """Type a text; a line ends with a line break."""
         os.write(self._terminal, text.encode())
 
     def wait_for(self, sign: str, timeout_s: float = 60) -> str:
-        """Read what appears until `sign` does, and give all up to its end."""
+        """Read until `sign` appears, and return everything up to its end."""
         wanted = sign.encode()
         deadline = monotonic() + timeout_s
         while wanted not in self._shown:

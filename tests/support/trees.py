@@ -1,6 +1,6 @@
-"""Trees as data: `make_tree` writes one, `read_tree` reads one, `assert_tree` compares, extras included.
+"""Trees as data: `make_tree` writes one, `read_tree` reads one, `assert_tree` compares, even for extras.
 
-A tree is written down like this:
+A tree looks like this:
 
     make_tree(root, {"src": {"a.py": "x", "run.sh": executable("#!")}, "ln": link("src"), "empty": {}})
 """
@@ -49,7 +49,7 @@ def file(content: str | bytes, mode: int) -> File:
 
 
 def make_tree(root: Path, tree: Tree) -> Path:
-    """Write a tree below `root`, over what is there."""
+    """Write a tree below `root`, over existing files."""
     root.mkdir(exist_ok=True, parents=True)
     for name, value in tree.items():
         path = root / name
@@ -100,16 +100,16 @@ def _bytes(content: str | bytes) -> bytes:
     return content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
 
 
-# Which files they are
+# The identity of files
 
 Mark = tuple[str, int, bytes, int, int]
-"""What is at a path: kind, permission bits, content or target, inode, mtime in ns."""
+"""An entry: kind, permission bits, content or target, inode, mtime in ns."""
 Copy = dict[str, tuple[str, int, bytes]]
-"""What is in a directory: by path kind, permission bits, content or target."""
+"""The entries of a directory by path: kind, permission bits, content or target."""
 
 
 def read_marks(root: Path) -> dict[str, Mark]:
-    """Read all that is below a directory, and which files they are."""
+    """Read everything below a directory, with the identity of each file."""
     found: dict[str, Mark] = {}
     for directory, directories, files in os.walk(root):
         for name in (*directories, *files):
@@ -127,17 +127,17 @@ def read_marks(root: Path) -> dict[str, Mark]:
 
 
 def plain(marks: dict[str, Mark]) -> Copy:
-    """Leave out which files they are."""
+    """Drop the identity of files."""
     return {path: mark[:3] for path, mark in marks.items()}
 
 
 def copy_of(root: Path) -> Copy:
-    """Copy all that is below a directory."""
+    """Copy everything below a directory."""
     return plain(read_marks(root))
 
 
 def become(root: Path, old: Tree, new: Tree) -> None:
-    """Turn one tree into another; what is the same is not touched."""
+    """Turn one tree into another, without touching what is the same."""
     for name in sorted({*old, *new}):
         path, a, b = root / name, old.get(name), new.get(name)
         if isinstance(a, dict) and isinstance(b, dict):
@@ -155,7 +155,7 @@ def become(root: Path, old: Tree, new: Tree) -> None:
 
 
 def refill(root: Path, saved: Path) -> None:
-    """Let a directory hold what is saved, and stay the same directory."""
+    """Replace the contents of a directory by saved ones; it stays the same directory."""
     for path in root.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""A part of what could be tried, another part with every commit, so that in the end all of it was tried.
+"""Choose some of all cases, different ones with every commit, so that over time all are tried.
 
 The turn is printed at the end of a run; `SHADOWTREE_SWEEP_TURN` repeats it. `tox -e sweep` tries everything.
 """
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @cache
 def this_turn() -> int:
-    """Give the turn: from the environment, or from the commit."""
+    """Return the turn: from the environment, or from the commit."""
     told = os.environ.get("SHADOWTREE_SWEEP_TURN")
     if told is not None:
         return int(told)
@@ -31,13 +31,13 @@ def this_turn() -> int:
 
 
 def some_or_all(some: int) -> pytest.MarkDecorator:
-    """Let a test try only `some` of its cases in the ordinary run: it gets `most`."""
+    """Limit a test to `some` of its cases in the ordinary run; it gets the number as `most`."""
     everything = pytest.param(None, id="all", marks=pytest.mark.slow)
     return pytest.mark.parametrize("most", [pytest.param(some, id="some"), everything])
 
 
 def choose(cases: Iterable[T], most: int | None) -> list[T]:
-    """Choose at most so many, evenly from all of them; without `most` all."""
+    """Choose at most `most` cases, evenly spread; None: all."""
     found = list(cases)
     step = 1 if most is None else max(1, -(-len(found) // most))
     return found[this_turn() % step :: step]

@@ -1,4 +1,4 @@
-"""Values as the library hands them out, for tests of what is made of them."""
+"""Values as the library returns them, for tests of code that uses them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BEFORE, AFTER = "a" * 40, "b" * 40
 
 
 def make_message(number: int = 1, **fields: object) -> Message:
-    """Make a message that began `number` minutes before `NOW_MS`; `files` is how many it changed."""
+    """Make a message that began `number` minutes before `NOW_MS`; `files` is how many files it changed."""
     files = fields.pop("files", 1)
     assert isinstance(files, int)
     values: dict[str, object] = {
@@ -36,7 +36,7 @@ def make_change(path: str) -> ChangedPath:
 
 
 def make_outcome(act: str = "undo", **fields: object) -> Outcome:
-    """Make the outcome of an act that took back the message `msg_2`."""
+    """Make the outcome of an act that undid the message `msg_2`."""
     values: dict[str, object] = {
         "act": act,
         "messages": ["msg_2"],

@@ -1,4 +1,4 @@
-"""Journaled packs whose rows are damaged: what is whole in them is kept, and nothing goes without a copy."""
+"""Damaged rows of journaled packs: sound objects are kept, and no only copy is removed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.support.referee import git
 from tests.support.stores import journaled_packs
 
 FIRST, SECOND = os.urandom(400), os.urandom(400)
-"""What the message makes of two files: random, so that each stands in its pack as it is."""
+"""The contents of two files in the message: random, so that each is whole in its pack."""
 
 
 @pytest.fixture
 def recorded(worktree: Path) -> Iterator[Shadow]:
-    """One message that changes two files, of which the worktree knows nothing any more."""
+    """A message that changed two files, both of which are different in the worktree now."""
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         shadow.wrap()
         with shadow.message("m1"):
@@ -32,12 +32,12 @@ def recorded(worktree: Path) -> Iterator[Shadow]:
 
 
 def newest_row(shadow: Shadow) -> PackBytes:
-    """Give the journaled pack that was added last."""
+    """Return the journaled pack that was added last."""
     return journaled_packs(shadow.store)[0]
 
 
 def change_row(shadow: Shadow, name: str, *, pack: bytes | None = None, index: bytes | None = None) -> None:
-    """Change the bytes of a journaled pack behind everybody's back."""
+    """Change the bytes of a journaled pack directly."""
     shadow.close()
     with sqlite3.connect(shadow.store / "timeline.db") as connection:
         for column, content in (("pack", pack), ("pack_index", index)):
@@ -58,12 +58,12 @@ def remove_files(shadow: Shadow, name: str) -> None:
 
 
 def lost_blobs(shadow: Shadow) -> set[str]:
-    """Name what a check finds lost."""
+    """Return what a check reports as lost."""
     return {problem.what for problem in shadow.check(read_data=True).problems}
 
 
 def blob_of(content: bytes) -> str:
-    """Give the id of a content."""
+    """Return the id of a content."""
     return blob_id(content).hex()
 
 

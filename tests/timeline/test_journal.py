@@ -1,4 +1,4 @@
-"""The journal: what it gives back, what it reads to do so, and what a kill or an older version leaves."""
+"""The journal: what it returns, which rows it reads for that, and what kills and older versions leave."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def schema_of(path: Path) -> set[tuple[str, str, str]]:
 
 
 def reopened(path: Path, ask: Callable[[Journal], object]) -> object:
-    """Ask a journal of its own, which sees only what is in the file."""
+    """A separate journal, which sees only what is in the file."""
     with closing(Journal(str(path))) as other:
         return ask(other)
 
@@ -118,7 +118,7 @@ def numbers(events: Iterable[Event]) -> list[int]:
 
 
 def read_all(journal: Journal) -> list[object]:
-    """Ask everything that can be asked of a timeline without naming a row that must be there."""
+    """Make every query that does not name a row."""
     return [
         journal.session_number("default"),
         journal.session_names(),
@@ -164,7 +164,7 @@ def test_the_blobs_beside_a_tree_are_given_back(journal: Journal) -> None:
 
 
 def test_the_last_tree_is_what_somebody_recorded_last(journal: Journal, path: Path) -> None:
-    """It is kept in memory; what was taken back never was, and others record too."""
+    """It is cached in memory; a record that was rolled back must not be, and other processes record too."""
     first = journal.add_tree(tree=b"1", facts=b"f", also=(), files=1, time_s=1)
     with suppress(InterruptedError), journal.transaction():
         journal.add_tree(tree=b"2", facts=b"f", also=(), files=1, time_s=2)
@@ -558,7 +558,7 @@ def test_paths_that_several_events_changed_are_named_once(journal: Journal) -> N
 
 
 def add_story(journal: Journal) -> None:
-    """Events of two sessions and of every kind, each of which changed `a` and something of its own."""
+    """Events of two sessions and of every kind; each changed `a` and a file of its own."""
     kinds = [END, SNAPSHOT, STEP_END, BEGIN, REVERT, SWITCH, END]
     for number, kind in enumerate(kinds * 2, start=1):
         event = add_event(journal, 1 if number <= len(kinds) else 2, kind)
@@ -736,7 +736,7 @@ def test_an_intent_is_open_until_it_is_removed_and_committed_by_an_event(
 
 
 def test_the_number_of_a_removed_intent_is_never_given_again(journal: Journal, path: Path) -> None:
-    """The event of the old one would make the new one look committed, and it would not be taken back."""
+    """Otherwise the old event would make the new intent seem committed, and it would not be rolled back."""
     old = journal.add_intent(b"old")
     journal.add_event(Event(0, 1, UNDO, 0, Position()), intent=old)
     journal.remove_intent(old)
@@ -900,11 +900,11 @@ def test_what_was_added_survives_a_kill_right_after(path: Path) -> None:
         assert len(journal.open_intents()) == journal.last_number() == 1
 
 
-# What is read
+# Reading
 
 
 def pass_packs(journal: Journal, rounds: int) -> None:
-    """Journal packs and forget them again, as their objects reach larger ones."""
+    """Journal packs and drop them again, as when they are repacked."""
     for number in range(rounds):
         name = f"pack-{number:040x}"
         journal.packs.add_journaled(PackBytes(name, bytes(100 << 10), b""), "boot", ())
@@ -927,7 +927,7 @@ def test_the_log_gives_back_the_room_of_one_large_transaction(journal: Journal, 
 
 
 def test_the_log_is_as_long_as_it_gets_after_a_few_records(journal: Journal, path: Path) -> None:
-    """A flush that makes a file longer takes several times as long as one that does not."""
+    """A flush that extends a file takes several times as long as one that does not."""
     lengths = []
     for number in range(30):
         with journal.transaction():
@@ -940,7 +940,7 @@ def test_the_log_is_as_long_as_it_gets_after_a_few_records(journal: Journal, pat
 
 
 def test_what_is_in_a_long_log_is_read_after_a_kill(journal: Journal, path: Path, tmp_path: Path) -> None:
-    """The room behind the last record is no record."""
+    """The space after the last record does not count."""
     for number in range(10):
         with journal.transaction():
             journal.add_session(f"session {number}")
@@ -987,7 +987,7 @@ def test_what_packs_took_in_the_timeline_is_given_back(journal: Journal, path: P
 
 @pytest.fixture(scope="module")
 def long_timeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """10,000 messages in two sessions, their events and changes, and an act at the very beginning."""
+    """10,000 messages in two sessions, with their events and changes, and an act at the very beginning."""
     path = tmp_path_factory.mktemp("long") / "timeline.db"
     create_journal(str(path))
     with closing(Journal(str(path))) as journal, journal.transaction():
@@ -1035,7 +1035,7 @@ QUESTIONS: dict[str, Callable[[Journal], object]] = {
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_about_few_rows_reads_few_rows(long_timeline: Path, question: str) -> None:
-    """Counted in steps of SQLite's machine, of which a scan of a table takes 10,000 at the very least."""
+    """Counted in steps of SQLite's virtual machine; scanning a table would take at least 10,000."""
     with closing(Journal(str(long_timeline))) as journal:
         steps = count_steps(journal, lambda: QUESTIONS[question](journal))
 
@@ -1088,7 +1088,7 @@ def count_steps(journal: Journal, ask: Callable[[], object]) -> int:
 
 @pytest.fixture
 def four(worktree: Path, tmp_path: Path) -> Iterator[Journal]:
-    """A timeline with m1, m2, which was archived when m3 came, with one step, and m4, which is undone."""
+    """A timeline with m1; m2, archived when m3 began; m3 with a step; and m4, which is undone."""
     with Shadow(worktree, store=tmp_path / "store", settings={"min_free": 0}) as shadow:
         (worktree / "a").write_text("0")
         shadow.track()
@@ -1178,7 +1178,7 @@ def test_a_tree_that_was_recorded_again_is_not_forgotten(four: Journal) -> None:
 
 
 def test_trees_are_bare_that_no_message_and_no_act_names(four: Journal) -> None:
-    # The first one was taken by `wrap`, and the first message began with it.
+    # `wrap` recorded the first tree, and the first message began with it.
     assert four.retention.bare_trees() == []
     bare = four.add_tree(tree=b"t" * 20, facts=b"f" * 20, also=(), files=1, time_s=7)
 

@@ -1,4 +1,4 @@
-"""The rows of packs: what is left to do with which, and that no damaged row names a file."""
+"""The rows of packs: the work that is left for each, and that no damaged row names a file."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def test_a_pack_that_is_to_go_is_nothing_else_any_more(packs: PackRows) -> None:
 @pytest.mark.parametrize("before", [JOURNALED, FRESH, REMOVING, PLACING])
 @pytest.mark.parametrize("after", [JOURNALED, PLACING])
 def test_a_pack_that_comes_once_more_has_one_row(packs: PackRows, before: str, after: str) -> None:
-    """It was about to go; or a repack makes a part of a fresh pack, byte for byte as it is.
+    """The pack was about to be removed; or a repack makes a part that equals a fresh pack byte for byte.
 
-    With two rows it would be removed though it is needed, or be fresh for ever, and repacked without end.
+    With two rows it would be removed although it is needed, or stay fresh and be repacked again and again.
     """
     file = PackFile(PACK.name, FILE.temporary)
     if before == JOURNALED:
@@ -206,7 +206,7 @@ def test_versions_that_are_no_pairs_are_damage(packs: PackRows, path: Path, vers
 
 
 def test_a_boot_that_is_damaged_is_another_one(packs: PackRows, path: Path) -> None:
-    """The files are compared then, and it is written anew."""
+    """Then the files are compared, and the boot is written again."""
     packs.add_journaled(PACK, "a", ())
     change(path, "UPDATE packs SET boot = ?", b"\xff\xfe")
 

@@ -1,4 +1,4 @@
-"""Seals: a row of the timeline that is not what was written is told wherever it is read."""
+"""Seals: a damaged row of the timeline is reported wherever it is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shadowtree.timeline.schema import PINS, SEALED, seal_of
 from tests.support.trees import make_tree
 
 NUMBERED = ("trees", "sessions", "messages", "events")
-"""The tables of which no row is ever removed."""
+"""The tables from which no row is ever removed."""
 
 
 def test_a_row_is_given_without_its_seal() -> None:
@@ -32,7 +32,7 @@ def test_another_row_has_another_seal(other: tuple[object, ...]) -> None:
 
 @pytest.fixture
 def recorded(worktree: Path) -> Iterator[Shadow]:
-    """Three messages, one of them pinned. What is left of the store is nobody's business."""
+    """Three messages, one of them pinned. The state of the store after the test is not checked."""
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         make_tree(worktree, {"a": "one\n", "b": "two\n"})
         shadow.wrap()
@@ -45,7 +45,7 @@ def recorded(worktree: Path) -> Iterator[Shadow]:
 
 
 def change_behind(shadow: Shadow, statement: str) -> None:
-    """Change rows as a flipped bit would, without their seals."""
+    """Change rows as a flipped bit would, without updating their seals."""
     shadow.close()
     with closing(sqlite3.connect(shadow.store / "timeline.db")) as connection:
         with connection:
@@ -174,7 +174,7 @@ def test_a_repair_does_not_guess_what_a_damaged_row_was(recorded: Shadow) -> Non
 
 
 class FullDisk(sqlite3.Connection):
-    """Fails as SQLite does where it cannot make a file of its own, in which it sorts rows."""
+    """Fails as SQLite does when it cannot create a temporary file for sorting rows."""
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:  # Any: as SQLite takes them
         if "FROM trees" in statement:
@@ -185,7 +185,7 @@ class FullDisk(sqlite3.Connection):
 
 
 def test_a_disk_that_is_full_is_no_damage(recorded: Shadow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite needs some room to read."""
+    """SQLite needs some space to read."""
     recorded.close()
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=FullDisk))
 
@@ -194,7 +194,7 @@ def test_a_disk_that_is_full_is_no_damage(recorded: Shadow, monkeypatch: pytest.
 
 
 def test_a_damaged_row_is_never_sealed_anew(recorded: Shadow) -> None:
-    """Whoever changes another column would make the damage look sound."""
+    """Changing another column would make the damage seem sound."""
     change_behind(recorded, "UPDATE trees SET facts = x'00' WHERE number = 1")
     with closing(Journal(str(recorded.store / "timeline.db"))) as journal:
         with pytest.raises(StoreDamaged, match="it does not match its checksum"):
@@ -233,7 +233,7 @@ def test_a_format_that_is_not_that_of_the_tables_is_mended(recorded: Shadow) -> 
 
 @pytest.mark.parametrize("table", ["changes", *NUMBERED])
 def test_no_timeline_is_written_anew_with_less_rows(table: str, recorded: Shadow) -> None:
-    """A page that says that it ends earlier is read without complaint; an index still knows of the rest."""
+    """A page that claims to end early is read without complaint, but an index still lists the rest."""
     recorded.close()
     timeline = recorded.store / "timeline.db"
     with closing(sqlite3.connect(timeline)) as connection:

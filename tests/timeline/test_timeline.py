@@ -1,4 +1,4 @@
-"""Where a session stands and where it can go: the rules of the timeline, and what a name means."""
+"""Where a session stands and where it can go: the rules of the timeline, and the names of messages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def row(number: int, parent: int | None = None, role: str | None = None) -> Mess
 
 
 def line(roles: str) -> FindMessage:
-    """Messages 1, 2, 3 … one after the other, with a role for each letter."""
+    """Make messages 1, 2, 3 … one after the other, with a role for each letter."""
     rows = {n: row(n, n - 1 or None, ROLES[letter]) for n, letter in enumerate(roles, start=1)}
     return rows.__getitem__
 
@@ -78,7 +78,7 @@ def event(
 
 
 def at(head: int | None, tip: int | None, *out: int) -> Position:
-    """A position with some messages taken out of the line."""
+    """Make a position with some messages taken out of the line."""
     return Position(head=head, tip=tip, out=tuple(TakenOut(number, 99) for number in out))
 
 
@@ -229,7 +229,7 @@ def test_what_is_out_is_neither_in_force_nor_redone(
 
 
 FAMILY: dict[int, int | None] = {1: None, 2: 1, 3: 2, 4: 1, 5: 4, 6: 4, 7: None, 8: 7}
-"""Three ways from the first message, to 3, 5 and 6, and another beginning."""
+"""Three lines from the first message, to 3, 5 and 6, and another first message."""
 
 
 @pytest.mark.parametrize(
@@ -863,7 +863,7 @@ def branch(number: int, fork: int | None, tip: int) -> BranchRow:
 OFFSPRING: dict[int, int | None] = {1: None, 2: 1, 3: 2, 4: 3, 5: 2, 6: 2, 7: 1, 8: 7, 9: 5, 10: 5}
 
 Kept = tuple[int | None, int | None, int]
-"""The number of a branch, if it is not new, its fork and its tip."""
+"""The number of a branch (None for a new one), its fork and its tip."""
 ARCHIVED: dict[str, tuple[list[int], list[BranchRow], list[Kept]]] = {
     "the first branch": ([3, 4], [], [(None, 2, 4)]),
     "one message": ([4], [], [(None, 3, 4)]),
@@ -926,7 +926,7 @@ _moves = st.lists(
 
 
 class Wood:
-    """A session that goes to and fro, and the branches that keep what it leaves."""
+    """A session that goes back and forth, and the branches that keep what it leaves."""
 
     def __init__(self) -> None:
         self.rows: dict[int, MessageRow] = {}
@@ -980,7 +980,7 @@ class Wood:
             self.lost |= self.on(dropped) - self.line
 
     def on(self, each: BranchRow) -> set[int]:
-        """The messages of a branch."""
+        """Return the messages of a branch."""
         return set(numbers(list(walk_back(each.tip, self.rows.__getitem__, each.fork))))
 
     @property
@@ -1002,7 +1002,7 @@ def test_no_message_is_on_two_branches_and_every_one_that_left_the_line_is_on_on
         assert wood.rows.keys() - wood.line <= set(held) | wood.lost
 
 
-# All of it, beside a model that knows nothing of parents and tips
+# All of it, compared with a model without parents and tips
 
 _happenings = st.lists(
     st.one_of(
@@ -1016,7 +1016,7 @@ _happenings = st.lists(
 
 
 class Story:
-    """A session as two plain lists, and beside it the position that the events fold to."""
+    """A session as two plain lists, and the position that the events fold to."""
 
     def __init__(self) -> None:
         self.rows: dict[int, MessageRow] = {}
@@ -1062,7 +1062,7 @@ class Story:
                 self._act(choose_revert(self.position, find(target), find).position.head)
                 self._split(line, line.index(target))
             return
-        # Where turns start, counted on the plain list; the first message starts one whatever its role.
+        # Where turns start in the plain list; the first message starts one whatever its role.
         starts = [i for i, n in enumerate(line) if i == 0 or self.rows[n].role in (None, "user")]
         if way == "undo":
             behind = [i for i in starts if i < at]
@@ -1100,7 +1100,7 @@ def test_the_fold_comes_to_where_a_plain_list_of_messages_does(
 
 
 class Turns:
-    """A session as one plain list, of which so many are before the head, and some are out of it."""
+    """A session as one plain list: the first `at` are before the head, and some are out of the line."""
 
     def __init__(self) -> None:
         self.rows: dict[int, MessageRow] = {}
@@ -1155,7 +1155,7 @@ class Turns:
         assert set(numbers([*travel.forward, *travel.rejoined])) == after - before
 
     def _turns(self, start: int, stop: int) -> list[list[int]]:
-        """The places of each turn whose messages are not out, which may be none."""
+        """Return the places of each turn's messages that are not out, if any."""
         turns: list[list[int]] = [[]]
         for place in range(start, stop):
             number = self.line[place]
@@ -1196,7 +1196,7 @@ def test_with_messages_out_of_the_line_a_session_stands_where_a_plain_list_does(
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    """The timeline of a store without a store."""
+    """A timeline without the rest of a store."""
     path = str(tmp_path / "timeline")
     create_journal(path)
     journal = Journal(path)
@@ -1205,7 +1205,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def record(journal: Journal, *ids: str, head: int | None = None, session: str = "s") -> Session:
-    """Record messages one after the other; `head` tells how many are in force, all if it is None."""
+    """Record messages one after the other; `head` of them are in force, or all if it is None."""
     number = journal.add_session(session)
     rows: list[MessageRow] = []
     for id in ids:

@@ -1,4 +1,4 @@
-"""Bursts of changes: when one is over, what is recorded of it, and the loop that does so by itself."""
+"""Bursts of changes: when one ends, what is recorded of it, and the loop that records them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_burst_is_over_after_the_quiet() -> None:
 
 
 def test_a_change_prolongs_a_burst() -> None:
-    """The drawing in the module: a change that comes in time is part of it."""
+    """As drawn in the module: a change that comes in time belongs to the burst."""
     burst = note_change(note_change(note_change(None, 100.0), 103.0), 107.5)
 
     assert burst == Burst(100.0, 107.5)
@@ -100,7 +100,7 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration(text)
 
 
-# What is recorded
+# Records
 
 
 def changes(message: Message | None) -> list[tuple[str, str]]:
@@ -307,7 +307,7 @@ def test_the_log_marks_what_is_inferred(terminal: Terminal, project: Path) -> No
 
 
 class Time:
-    """A clock that stands still, and a wait that lets it go: each wait plays the next scene."""
+    """A clock that only advances in waits; each wait plays the next scene."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -327,7 +327,7 @@ class Time:
         return shadow is not None and shadow.drain()
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
-        """Let something happen so long after the wait began."""
+        """Do something this long after the wait began."""
 
         def play() -> None:
             self.now_s += seconds
@@ -354,7 +354,7 @@ def make_auto(shadow: Shadow, time: Time, **options: Callable[..., None]) -> Aut
 
 
 def play(auto: Auto, time: Time, *, quiet: int = 0) -> None:
-    """Let all scenes happen, and then nothing for so many waits."""
+    """Play all scenes, and then this many waits in which nothing happens."""
     stop = Event()
     for _ in range(len(time.scenes) + quiet):
         auto.turn(stop)
@@ -429,7 +429,7 @@ def test_a_change_between_two_waits_counts(watched: Shadow, worktree: Path, time
 
 
 def test_where_nobody_can_say_it_is_looked_now_and_then(shadow: Shadow, worktree: Path, time: Time) -> None:
-    """Such as on a network file system: the shadow watches nothing."""
+    """For example on a network file system: the shadow watches nothing."""
     auto = make_auto(shadow, time)
     (worktree / "a").write_text("one\n")
     play(auto, time, quiet=1)
@@ -468,7 +468,7 @@ def test_bursts_while_a_message_is_open_belong_to_it(watched: Shadow, worktree: 
 
 
 def test_a_look_in_between_takes_nothing_away(watched: Shadow, worktree: Path, time: Time) -> None:
-    """Whoever asks for the status empties the watcher's queue."""
+    """`status` empties the watcher's queue."""
     auto = make_auto(watched, time)
 
     def edit_and_look() -> None:
@@ -512,7 +512,7 @@ def test_if_it_cannot_even_begin_it_tries_again(watched: Shadow, worktree: Path,
 
 @pytest.mark.parametrize("watcher", ["inotify", "watchfiles"])
 def test_it_runs_in_a_thread_and_stops(watcher: str, worktree: Path) -> None:
-    """With the clock, the wait and the watcher that are used in earnest."""
+    """With the real clock, wait and watcher."""
     make_tree(worktree, {"a": "one\n", "src": {"b": "two\n"}})
     watched = Shadow(worktree, settings={"min_free": 0, "watcher": watcher}, watch=True)
     recorded, stop = Event(), Event()
@@ -522,7 +522,7 @@ def test_it_runs_in_a_thread_and_stops(watcher: str, worktree: Path) -> None:
     try:
         number = 0
         while not recorded.wait(0.5):
-            # The first ones may come before it watches, and are nobody's then.
+            # The first changes may come before it watches, and belong to no burst.
             number += 1
             (worktree / "src" / "b").write_text(f"{number}\n")
             assert number < 100

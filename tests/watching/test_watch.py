@@ -1,4 +1,4 @@
-"""What people do to a watched worktree, story by story: each snapshot equals a cold one."""
+"""What people do to a watched worktree, as stories: each snapshot equals a cold one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linu
 BACKENDS = ["inotify", "watchfiles"]
 
 Story: TypeAlias = Callable[[Path], Iterator[None]]
-"""Does something to a worktree; wherever it yields, a snapshot has to be right."""
+"""Changes a worktree; wherever it yields, a snapshot is compared."""
 STORIES: list[Story] = []
 
 
@@ -169,7 +169,7 @@ def odd_names(top: Path) -> Iterator[None]:
 
 @story
 def names_of_our_own(top: Path) -> Iterator[None]:
-    """Whatever bears the name of a temporary of ours is not covered, nor told of."""
+    """A file with the name of one of our temporaries is not covered, and not reported."""
     (top / ".shadowtree-tmp-0123456789ab-1").write_text("1")
     yield
     (top / ".shadowtree-tmp-0123456789ab-1").rename(top / "src/t")
@@ -563,7 +563,7 @@ def directories_change_places_where_nobody_watches(top: Path) -> Iterator[None]:
 
 @story
 def a_repository_elsewhere(top: Path) -> Iterator[None]:
-    """A `.git` that is a file names a repository in which nobody watches."""
+    """A `.git` that is a file names a repository that is not watched."""
     elsewhere = init(top.parent / "elsewhere")
     make_tree(top / "src", {"x.log": "x"})
     (top / "src/.git").write_text(f"gitdir: {elsewhere}/.git\n")
@@ -604,7 +604,7 @@ def other_branches_and_stashes(top: Path) -> Iterator[None]:
 
 @story
 def what_is_tracked_and_ignored_gives_way_to_something_else(top: Path) -> Iterator[None]:
-    """In an ignored directory nobody remembers what is left out, but whether something is missing."""
+    """Uncovered names in an ignored directory are not remembered, but missing tracked files are."""
     init(top)
     make_tree(top / "build", {"keep": "1", "node_modules": "2"})
     git("add", "--force", "build/keep", "build/node_modules", cwd=top)
@@ -643,7 +643,7 @@ def hard_links_inside(top: Path) -> Iterator[None]:
 
 @story
 def hard_links_by_names_that_are_not_covered(top: Path) -> Iterator[None]:
-    """Ignored names and names that git forbids, in directories that are watched all the same."""
+    """Ignored names and names that git forbids, in directories that are watched nevertheless."""
     for number, name in enumerate(("x.log", "GIT~1", "too.log")):
         (top / "c/d" / name).hardlink_to(top / "src/m.py")
         yield
@@ -666,7 +666,7 @@ def hard_links_by_names_that_are_not_covered(top: Path) -> Iterator[None]:
 
 @story
 def hard_links_in_a_directory_that_came(top: Path) -> Iterator[None]:
-    """Nobody watched it when they were made, and when it was written by them."""
+    """The directory was not watched when the links were made and written through."""
     for number, name in enumerate(("x.log", "GIT~1")):
         make_tree(top / f"new{number}", {"k": {}})
         (top / f"new{number}/k" / name).hardlink_to(top / "src/m.py")
@@ -773,7 +773,7 @@ def keep_files_open(top: Path) -> Iterator[None]:
 
 @story
 def close_a_mapping_beside_something_new(top: Path) -> Iterator[None]:
-    """The times of a mapped file may be those of a write that was seen already."""
+    """The times of a mapped file may be those of an earlier write."""
     (top / "a.txt").write_bytes(b"1" * 100)
     yield
     with (top / "a.txt").open("r+b") as file, mmap.mmap(file.fileno(), 100) as memory:
@@ -800,14 +800,14 @@ def write_by_calls_that_are_no_write(top: Path) -> Iterator[None]:
         yield
 
 
-# The stories, told
+# Running the stories
 
 
 @pytest.fixture
 def watched(
     request: pytest.FixtureRequest, fast_place: Path, worktree: Path, asks_git: bool
 ) -> Iterator[Watched]:
-    """A worktree with something of everything, watched by inotify unless a test says otherwise."""
+    """A worktree with all kinds of files, watched by inotify unless a test chooses another watcher."""
     backend = getattr(request, "param", "inotify")
     make_tree(worktree, BASE)
     watched = Watched(worktree, fast_place, watcher=backend)
@@ -819,7 +819,7 @@ def watched(
 
 
 def tell(told: Story, watched: Watched, *, looks: bool) -> None:
-    """Tell a story, with a snapshot wherever it pauses; `looks` are those that record nothing."""
+    """Run a story, with a snapshot wherever it yields; `looks` adds calls that record nothing."""
     watched.check()
     for _ in told(watched.top):
         if looks:
@@ -834,7 +834,7 @@ def tell(told: Story, watched: Watched, *, looks: bool) -> None:
 )
 @pytest.mark.parametrize("told", STORIES, ids=lambda told: told.__name__)
 def test_a_story(told: Story, watched: Watched) -> None:
-    """Files are young, so the next snapshot reads them once more whatever was told."""
+    """Files are young, so the next snapshot reads them again whatever was reported."""
     tell(told, watched, looks=False)
 
     assert watched.watching().is_active
@@ -845,7 +845,7 @@ def test_a_story(told: Story, watched: Watched) -> None:
 @pytest.mark.parametrize("watched", BACKENDS, indirect=True)
 @pytest.mark.parametrize("told", STORIES, ids=lambda told: told.__name__)
 def test_a_story_with_old_files_and_looks_in_between(told: Story, watched: Watched) -> None:
-    """Files are old at once, so only what was told makes a snapshot read them; inotify needs no rescan.
+    """Files count as old at once, so a snapshot reads only reported ones; inotify needs no rescan.
 
     Nothing reports a write through a mapping. inotify reports that the file is closed; watchfiles does not,
     so there only `look_over` finds it.

@@ -1,4 +1,4 @@
-"""What a snapshot with the watcher costs, counted and not timed: it must not grow with the tree."""
+"""The cost of a snapshot with the watcher, counted and not timed: it must not grow with the tree."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CALLS = ("scandir", "listdir", "stat", "lstat", "open", "read")
 
 @contextmanager
 def counted(top: Path) -> Iterator[Counter[str]]:
-    """Count the calls to the system that look at something in a worktree, by what they look at."""
+    """Count the system calls that read something in a worktree, by their names."""
     counts: Counter[str] = Counter()
     place = os.fsencode(top)
 
-    def count(name: str, real: Callable[..., Any]) -> Callable[..., Any]:  # Any: whatever the call takes
+    def count(name: str, real: Callable[..., Any]) -> Callable[..., Any]:  # Any: the arguments of the call
         def call(target: Any = ".", *rest: Any, **named: Any) -> Any:
             if isinstance(target, int):
                 is_inside = os.readlink(b"/proc/self/fd/%d" % target).startswith(place)
@@ -54,11 +54,11 @@ def counted(top: Path) -> Iterator[Counter[str]]:
 
 @contextmanager
 def scans() -> Iterator[list[Scan]]:
-    """Collect the scans that are made."""
+    """Collect the scans."""
     found: list[Scan] = []
     real = capture.scan_site
 
-    def scan_site(*arguments: Any, **named: Any) -> Scan:  # Any: whatever the call takes
+    def scan_site(*arguments: Any, **named: Any) -> Scan:  # Any: the arguments of the call
         found.append(real(*arguments, **named))
         return found[-1]
 
@@ -68,7 +68,7 @@ def scans() -> Iterator[list[Scan]]:
 
 
 def make_wide(directories: int) -> Tree:
-    """Describe a tree with so many directories, three files in each, three deep."""
+    """Describe a tree with this many directories, three levels deep, with three files in each."""
     files: Tree = {f"f{number}": f"{number}" for number in range(3)}
     return {f"d{number}": {"e": {**files, "g": {**files}}, **files} for number in range(directories // 3)}
 
@@ -92,7 +92,7 @@ def _save(path: Path) -> None:
 
 
 def cost(place: Path, directories: int, edit: Callable[[Path], object]) -> tuple[Counter[str], int, int]:
-    """Give the calls of a snapshot after an edit, how many directories it passed by, and changed."""
+    """Return the calls of a snapshot after an edit, and how many directories it visited and found changed."""
     top = make_tree(place / f"{directories}", make_wide(directories))
     (top / ".gitignore").write_text("*.log\n")
     watched = Watched(top, place / f"store of {directories}")
@@ -126,7 +126,7 @@ def test_one_changed_file_among_many_directories(tmp_path: Path) -> None:
 
 
 def test_hard_links_by_ignored_names_are_searched_once(tmp_path: Path) -> None:
-    """When one came; a file that is known to have other names is looked at by itself."""
+    """The search happens when a link appears; files with known other names are checked each time."""
     top = make_tree(tmp_path / "top", make_wide(300))
     (top / ".gitignore").write_text("*.log\n")
     watched = Watched(top, tmp_path)
@@ -155,7 +155,7 @@ def test_a_look_costs_no_more(tmp_path: Path) -> None:
 
 
 def test_a_new_rule_is_read_once_and_no_file_for_it(tmp_path: Path) -> None:
-    """All directories below are passed by, in memory; files are looked at where a verdict may change."""
+    """The directories below are checked in memory, and files only where a verdict may change."""
     top = make_tree(tmp_path / "top", make_wide(300))
     watched = Watched(top, tmp_path)
     with watched.shadow:

@@ -1,4 +1,4 @@
-"""A shadow that watches, and all that others do meanwhile: each snapshot equals a cold one."""
+"""A shadow that watches while others act, record and change its store: each snapshot equals a cold one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this
 
 
 def test_an_act_sees_that_a_directory_is_gone(watched: Watched) -> None:
-    """What was known of it is not what is there: the act was planned as if it were, and failed."""
+    """The cached state was not the present one: the act was planned as if it were, and failed."""
     with watched.shadow.message("m1"):
         (watched.top / "src" / "deep" / "er" / "f").write_text("changed")
     shutil.rmtree(watched.top / "src" / "deep")
@@ -58,11 +58,11 @@ def test_an_act_sees_that_a_directory_is_gone(watched: Watched) -> None:
     assert (watched.top / "src" / "deep" / "er" / "f").read_text() == "f"
 
 
-# Much, deep, long
+# Large and deep trees, and long times
 
 
 def test_many_files_at_once(watched: Watched) -> None:
-    """12,000 in a hundred directories, with more events than the queue holds or fewer."""
+    """12,000 files in a hundred directories, with more events than the queue holds, or fewer."""
     for number in range(100):
         directory = watched.top / f"many/{number}"
         directory.mkdir(parents=True)
@@ -116,7 +116,7 @@ def test_a_path_longer_than_the_system_takes(watched: Watched) -> None:
 
 
 def test_a_file_grows_beyond_what_is_covered_and_shrinks_again(tmp_path: Path, worktree: Path) -> None:
-    """One that was covered once stays covered, so only a cold look at the same store tells."""
+    """A file that was covered once stays covered, so only a cold snapshot with the same store shows it."""
     make_tree(worktree, {"grows": "1", "big": "1" * 2000, "d": {"also big": "1" * 2000}})
     watched = Watched(worktree, tmp_path, max_file_size=1000)
 
@@ -137,9 +137,9 @@ def test_a_file_grows_beyond_what_is_covered_and_shrinks_again(tmp_path: Path, w
 
 @needs_root
 def test_what_a_user_may_not_read_is_skipped_and_comes_back() -> None:
-    """As a user who is not root, to whom permission bits mean something."""
+    """As a user who is not root, so that permission bits apply."""
     with tempfile.TemporaryDirectory() as place:
-        # That user may not be able to import what is needed.
+        # That user may not be able to import the modules.
         Watched(make_tree(Path(place, "worktree"), BASE), Path(place)).check()
     with tempfile.TemporaryDirectory() as place:
         os.chown(place, 65534, 65534)
@@ -169,7 +169,7 @@ def test_what_a_user_may_not_read_is_skipped_and_comes_back() -> None:
 
 @pytest.mark.usefixtures("aged")
 def test_a_mapping_is_seen_when_it_is_closed_or_looked_over(watched: Watched) -> None:
-    """Nobody is told of a write through a mapping: a snapshot meanwhile may be behind (decision 0015)."""
+    """Nothing reports a write through a mapping: a snapshot meanwhile may be behind (decision 0015)."""
     with (watched.top / "a.txt").open("r+b") as file, mmap.mmap(file.fileno(), 4) as memory:
         memory[:] = b"two\n"
         memory.flush()
@@ -197,7 +197,7 @@ def test_a_file_that_is_being_written_is_looked_at_for_what_a_mapping_writes(wat
 def test_rules_that_had_a_name_outside_before_anybody_watched(
     text: str, is_known: bool, watched: Watched, tmp_path: Path
 ) -> None:
-    """Rules count where they are not covered themselves."""
+    """Rules count even if their own file is not covered."""
     outside = tmp_path / "outside"
     outside.write_text(text)
     (watched.top / "src/.gitignore").hardlink_to(outside)
@@ -211,11 +211,11 @@ def test_rules_that_had_a_name_outside_before_anybody_watched(
         watched.check_without_rescan()
 
 
-# Others at the same time
+# Other processes
 
 
 def command(watched: Watched, *arguments: str) -> None:
-    """Run a command of another process on the same store."""
+    """Run a command on the same store, in another process."""
     done = subprocess.run(
         [*COMMAND, "-C", watched.top, "--store", watched.shadow.store, *arguments, "--set", "min_free=0"],
         env=surroundings(),
@@ -265,7 +265,7 @@ def test_commands_of_others_on_the_same_store(watched: Watched) -> None:
 
 
 def act_and_check(watched: Watched, acting: Shadow) -> None:
-    """Do every act there is, with a comparison behind each."""
+    """Do every act, and compare snapshots after each."""
     changes: list[Tree] = [
         {"a.txt": "1", "new": {"f": "1", "deep": {"g": "1"}}},
         {"a.txt": "2", "src": {"m.py": "2"}},
@@ -311,7 +311,7 @@ def test_acts_in_another_session_of_the_same_shadow(watched: Watched) -> None:
     act_and_check(watched, watched.shadow.for_session("other"))
 
 
-# What takes nothing away
+# Calls that must not lose reports
 
 
 @pytest.mark.usefixtures("aged")
@@ -444,7 +444,7 @@ def test_nothing_is_left_after_close_and_it_can_be_used_again(tmp_path: Path, wo
 
 
 def test_the_descriptor_is_one_for_life(watched: Watched) -> None:
-    """A host registers it once; rescans, repairs and other directories in place change nothing of that."""
+    """A host registers it once; rescans, repairs and replaced directories do not change it."""
     top, fd = watched.top, watched.shadow.fileno()
     assert fd is not None
     with selectors.DefaultSelector() as selector:
@@ -510,7 +510,7 @@ def test_ignored_and_heavy_directories_are_not_watched(watched: Watched) -> None
 
 @pytest.mark.usefixtures("aged")
 def test_a_forked_child_uses_the_shadow_while_its_parent_goes_on(watched: Watched) -> None:
-    """Parent and child have one queue between them: what one reads the other must not miss."""
+    """Parent and child share one queue: an event that one reads must not be lost to the other."""
 
     def go_on() -> tuple[bool, bool, object, object]:
         has_news = watched.shadow.drain()
@@ -534,7 +534,7 @@ def test_a_forked_child_uses_the_shadow_while_its_parent_goes_on(watched: Watche
 
 @pytest.mark.usefixtures("aged")
 def test_a_forked_child_can_close_while_the_parent_reads(watched: Watched) -> None:
-    """A lock that another thread held at the fork is held in the child for ever."""
+    """A lock that another thread held during the fork stays held in the child forever."""
     is_inside, may_go = threading.Event(), threading.Event()
     real = Inotify.read
 
@@ -559,14 +559,14 @@ def test_a_forked_child_can_close_while_the_parent_reads(watched: Watched) -> No
 
 @pytest.mark.usefixtures("aged")
 def test_threads_use_one_shadow(watched: Watched) -> None:
-    """Some take snapshots, some look, some drain, some ask, one closes it now and then."""
+    """Some take snapshots, some read, some drain, some ask for the status, and one closes it now and then."""
     is_over = threading.Event()
     errors: list[BaseException] = []
 
     def go_on(act: Callable[[], object]) -> threading.Thread:
         def repeat() -> None:
             try:
-                # Without a pause those who only ask would leave no time to the others.
+                # Without a pause the readers would leave no time to the others.
                 while not is_over.wait(0.001):
                     act()
             except BaseException as error:  # noqa: BLE001 - the test tells
@@ -663,7 +663,7 @@ def test_the_store_is_deleted_and_made_anew(watched: Watched) -> None:
 
 @pytest.mark.usefixtures("aged")
 def test_an_older_store_is_put_back(watched: Watched) -> None:
-    """What the census knows was stored may not be in that one."""
+    """The older store may lack what the census knows to be stored."""
     saved = watched.top.parent / "saved"
     shutil.copytree(watched.shadow.store, saved)
     make_tree(watched.top, {"a.txt": "two\n", "new": {"f": "f"}})
@@ -766,7 +766,7 @@ def test_a_store_in_the_worktree_is_neither_covered_nor_watched(worktree: Path) 
 
 
 def test_a_repository_of_worktrees_is_watched(tmp_path: Path) -> None:
-    """What is added to the index of a linked worktree is written far away from it."""
+    """The index of a linked worktree is written far away from it."""
     main = make_tree(tmp_path / "main", {"a": "1"})
     init(main)
     git("add", ".", cwd=main)

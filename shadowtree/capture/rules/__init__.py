@@ -1,4 +1,4 @@
 """Which paths are covered: ignore rules, the user's indexes, heavy directories.
 
-Only ever reads the user's repositories.
+The user's repositories are only read.
 """

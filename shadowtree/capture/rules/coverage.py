@@ -1,4 +1,4 @@
-"""What a snapshot covers: the rules in force inside each directory, in the contract's order of decision.
+"""What a snapshot covers: the rules in force inside each directory, applied in this order.
 
     1. `.shadowtreeignore` excludes, and its `!` rules bring back anything
     2. what a git index tracks is covered, whatever comes below
@@ -6,10 +6,10 @@
     4. dependency and cache directories are left out
     5. files over `max_file_size` are left out
 
-A `Policy` is the rules inside one directory, inherited from the one above. Its keys change exactly when a
-verdict could: a cached listing with the same keys needs no rule to be matched again, so the matchers are
-only built where they are asked for. Policies are made from the disk by `sources`, and from a recorded tree by
-`recorded_tree`, which has to know whether a path that is not there was absent or left out.
+A `Policy` holds the rules inside one directory, inherited from its parent. Its keys change exactly when a
+verdict could: no rule needs matching for a cached listing with the same keys, so the matchers are only built
+when they are needed. Policies are made from the disk by `sources`, and from a recorded tree by
+`recorded_tree`, which must know whether a missing path was absent or left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BROUGHT_BACK = 3
 """Covered because a `!` rule says so."""
 
 _SMALL_RULES = 4096
-"""No file of this size reaches any limit, so it need not be parsed to know."""
+"""A file up to this size reaches no limit, so it need not be parsed to check that."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=4096)
 def _parse(text: bytes) -> Rules:
-    # Imported when a name has to be judged: where nothing came or went, nobody asks.
+    # Imported only when a name must be judged: an unchanged directory needs no rules.
     from shadowtree.capture.rules.gitignore import parse
 
     return parse(text)
 
 
 def count_left_out(text: bytes) -> int:
-    """Return how many lines of a file of rules are beyond what a matcher takes."""
+    """Return how many lines of a file of rules are beyond the limits of a matcher."""
     return _parse(text).left_out if len(text) > _SMALL_RULES else 0
 
 
 class TrackedNames:
-    """What one repository's index tracks, by paths of the worktree; read when first asked for."""
+    """The names that one repository's index tracks; read when first needed."""
 
     def __init__(self, repository: Repository, *, outer: bytes, base: RelPath) -> None:
         self.repository = repository
@@ -63,7 +63,7 @@ class TrackedNames:
         self._base = base
         """Where the top of a repository inside the worktree is."""
         self.digest = b""
-        """Tells the names from others, without reading the index."""
+        """Identifies the set of names, without reading the index."""
 
     @cached_property
     def tracked(self) -> Tracked:
@@ -71,7 +71,7 @@ class TrackedNames:
         return read_tracked(self.repository)
 
     def place_of(self, path: RelPath) -> bytes:
-        """Return the path in the repository of a path of the worktree."""
+        """Return the path in the repository for a path in the worktree."""
         if self._base:
             return path[len(self._base) + 1 :]
         return self._outer + path if path else self._outer.rstrip(b"/")
@@ -96,7 +96,7 @@ class Policy:
         self.ignore_text = ignore_text
         self.exclude_text = exclude_text
         self._matchers: tuple[Stack, Stack] | None = None
-        """The rules of `.shadowtreeignore` and git's, once a name has to be judged."""
+        """The rules of `.shadowtreeignore` and those of git, built when a name must be judged."""
         self._root_rules: RootRules | None = None
         self.path: RelPath
         self.heavy: frozenset[bytes]
@@ -138,13 +138,13 @@ class Policy:
             b"%d" % rules.max_file_size,
         )
         if purged_key:
-            # What was purged is left out like what a rule leaves out, so that a cached listing knows of it.
+            # Tombstones and the limit of untracked files change what is covered, as rules do.
             policy.rules_key = _digest(policy.rules_key, purged_key)
         policy._root_rules = rules
         return policy
 
     def judge_file(self, name: bytes) -> int:
-        """Decide on a file or link in this directory."""
+        """Return the verdict on a file or link in this directory."""
         own, git = self._matchers or self.build_matchers()
         verdict = own.verdict(name, False)
         if verdict is None and self.mode in (OWN_EXCLUDED, FORCED):
@@ -156,7 +156,7 @@ class Policy:
         return COVERED
 
     def judge_directory(self, name: bytes) -> tuple[int, bool]:
-        """Decide on a directory in this one: the rules it is under, and whether to look into it at all."""
+        """Return the rules that a directory in this one is under, and whether to enter it at all."""
         own, git = self._matchers or self.build_matchers()
         verdict = own.verdict(name, True)
         if verdict is False or (verdict is None and self.mode == FORCED):
@@ -168,15 +168,15 @@ class Policy:
             path = join(self.path, name)
             return HEAVY, may_return or self.tracks_below(path)
         if self.mode == EXCLUDED or git.verdict(name, True):
-            # Looked into in any case: a repository in it would track files of its own.
+            # Entered in any case: a repository in it would track files of its own.
             return EXCLUDED, True
         return NORMAL, True
 
     def find_missing(self, names: set[bytes]) -> list[bytes]:
-        """List what indexes track in or below this directory, whose `names` are given, but is not there.
+        """List the paths that indexes track in or below this directory and that do not exist.
 
-        Only what the rules alone would leave out: of everything else they say that it was absent. Whether a
-        directory that is there lacks something is that directory's own affair.
+        `names` are the names that exist; a directory among them lists its own missing paths. Only paths that
+        the rules would leave out are listed: for all others, the rules show that they were absent.
         """
         missing: set[bytes] = set()
         below: dict[bytes, Policy] = {b"": self}
@@ -192,7 +192,7 @@ class Policy:
         return sorted(missing)
 
     def tracks_below(self, path: RelPath) -> bool:
-        """Return whether an index tracks anything below a directory, of which it is the policy above."""
+        """Return whether an index tracks anything below a directory in this one."""
         return any(index.tracked.has_below(index.place_of(path)) for index in self.indexes)
 
     def is_tracked(self, name: bytes) -> bool:
@@ -201,9 +201,9 @@ class Policy:
         return any(index.tracked.has(index.place_of(path)) for index in self.indexes)
 
     def build_matchers(self) -> tuple[Stack, Stack]:
-        """Build the rules of `.shadowtreeignore` inside this directory, and git's; before any name is judged.
+        """Build the matchers for `.shadowtreeignore` and for git's rules, before any name is judged.
 
-        They are made from those of the nearest directory above that has some; a loop, for any depth.
+        They are made from those of the nearest directory above that has them, in a loop, for any depth.
         """
         missing = [self]
         while (above := missing[-1].above) is not None and above._matchers is None:
@@ -237,8 +237,8 @@ class Policy:
 def _would_leave_out(path: bytes, below: dict[bytes, Policy]) -> bool:
     """Return whether the rules would leave out a file if no index tracked it.
 
-    `below` has the rules of the directory that its path starts from, and collects those on the way: a sparse
-    checkout lacks many files of few directories.
+    `below` holds policies by path, at first only that of the directory where `path` starts. Those on the way
+    are added, because a sparse checkout lacks many files in few directories.
     """
     directory, _, name = path.rpartition(b"/")
     if directory not in below:
@@ -254,7 +254,7 @@ def _would_leave_out(path: bytes, below: dict[bytes, Policy]) -> bool:
 def _digest(*parts: bytes | None) -> bytes:
     digest = blake2b(digest_size=16)
     for part in parts:
-        # The length keeps neighbours apart; an absent text differs from an empty one.
+        # The length separates neighbours; an absent text differs from an empty one.
         digest.update(b"-" if part is None else b"%d:" % len(part))
         digest.update(part or b"")
     return digest.digest()

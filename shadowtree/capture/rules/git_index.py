@@ -1,16 +1,16 @@
 """Git's index file, as bytes: which files and links it names.
 
 Pure: the bytes come from `git_repository`. An index may be damaged or hostile, so every count is bounded by
-the size of the file, and what makes no sense raises `IndexDamaged`.
+the size of the file, and an invalid index raises `IndexDamaged`.
 
     header     "DIRC", version, number of entries
     entries    in the order of their names
-    extensions a signature and a size each; `link` tells that this is a split index
+    extensions a signature and a size each; `link` marks a split index
     checksum
 
-An entry has 40 bytes of what stat says (the mode is the 7th number), the id of the blob, flags, and the
-name. Versions 2 and 3 write the whole name and pad the entry to a multiple of 8; version 4 writes how
-many bytes of the name before to drop, and what to add:
+An entry has 40 bytes of stat data (the mode is the 7th number), the id of the blob, flags, and the name.
+Versions 2 and 3 write the whole name and pad the entry to a multiple of 8; version 4 writes how many bytes to
+drop from the end of the previous name, and which to add:
 
     src/paths.py            0  "src/paths.py"
     src/patience.py         5  "ience.py"
@@ -24,7 +24,7 @@ from hashlib import sha1, sha256
 from itertools import islice
 
 MAX_INDEX_BYTES = 1024 * 1024 * 1024
-"""A larger index is a problem; one of three million files stays well below."""
+"""A larger index counts as unreadable; one of three million files is much smaller."""
 
 _HEADER = struct.Struct(">4sII")
 _EXTENSION = struct.Struct(">4sI")
@@ -39,7 +39,7 @@ _MAX_EXPANSION = 16
 
 
 class IndexDamaged(Exception):
-    """An index that git did not write, or that was changed since; the text tells why."""
+    """An index that git did not write, or that was changed since; the message is the reason."""
 
 
 class Index:
@@ -98,10 +98,10 @@ def _parse_index(content: bytes, size: int, id_bytes: int) -> Index:
 
 
 def _parse_padded_entries(content: bytes, count: int, id_bytes: int, index: Index) -> int:
-    """Read the entries of versions 2 and 3; tell where they end.
+    """Read the entries of versions 2 and 3; return where they end.
 
-    This loop is most of the time that a large repository takes, so it leaves out what can be checked
-    afterwards: an entry beyond the end fails to unpack, or ends too far.
+    A large repository spends most of its time in this loop, so it omits checks that can be made afterwards:
+    an entry beyond the end fails to unpack, or ends too late.
     """
     unpack = struct.Struct(f">24xI{_STAT_BYTES - 28 + id_bytes}xH").unpack_from
     head_bytes = _STAT_BYTES + id_bytes + 2
@@ -120,7 +120,7 @@ def _parse_padded_entries(content: bytes, count: int, id_bytes: int, index: Inde
 
 
 def _parse_packed_entries(content: bytes, count: int, id_bytes: int, index: Index) -> int:
-    """Read the entries of version 4; tell where they end."""
+    """Read the entries of version 4; return where they end."""
     unpack = struct.Struct(f">24xI{_STAT_BYTES - 28 + id_bytes}xH").unpack_from
     head_bytes = _STAT_BYTES + id_bytes + 2
     append = index.names.append
@@ -153,10 +153,10 @@ def _parse_packed_entries(content: bytes, count: int, id_bytes: int, index: Inde
 
 
 def _read_varint(content: bytes, at: int) -> tuple[int, int]:
-    """Read a number of 7 bits a byte, the highest first, and tell where it ends.
+    """Read a number with 7 bits per byte, the highest first; return it and where it ends.
 
-    Each further byte adds one to what stands before it, so that no number can be written in two ways:
-    `7f` is 127, `80 00` is 128.
+    Each further byte adds one to the value so far, so that no number can be written in two ways: `7f` is 127,
+    `80 00` is 128.
     """
     value = content[at] & 0x7F
     while content[at] & 0x80 and value < MAX_INDEX_BYTES:
@@ -166,9 +166,9 @@ def _read_varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def check_names(names: list[bytes]) -> None:
-    """Refuse names that git would not track, so that each can be trusted to lead below the top.
+    """Raise IndexDamaged for names that git would not track, so that each is known to lead below the top.
 
-    All are searched at once: a loop over the names would double the time.
+    All names are searched at once: a loop over them would double the time.
     """
     joined = b"/".join((b"", *names, b""))
     if names and any(part in joined for part in (b"\0", b"//", b"/./", b"/../", b"/.git/")):
@@ -178,7 +178,7 @@ def check_names(names: list[bytes]) -> None:
 def merge_shared(shared: Index, index: Index, id_bytes: int) -> Index:
     """Apply a split index to the shared one that it links to.
 
-    Its two bitmaps tell which entries of the shared index are deleted, and which are replaced. The first
+    Its two bitmaps mark which entries of the shared index are deleted, and which are replaced. The first
     entries of the split index, which have no name, are the replacements in order; the rest are new.
 
         shared    a  b  c  d
@@ -203,10 +203,10 @@ def merge_shared(shared: Index, index: Index, id_bytes: int) -> Index:
 
 
 def _read_bitmap(content: bytes, at: int, limit: int) -> tuple[list[int], int]:
-    """Read a compressed bitmap (EWAH): its set bits, all below `limit`, and where it ends.
+    """Read a compressed bitmap (EWAH); return its set bits, all below `limit`, and where it ends.
 
-    Its words have 64 bits. A marker stands for a run of equal words (bit 0 tells of which bits, bits 1 to
-    32 how many words) and tells how many words follow that stand for themselves (bits 33 to 63).
+    Its words have 64 bits. A marker describes a run of equal words (bit 0: the value of their bits, bits 1 to
+    32: their number), and how many literal words follow (bits 33 to 63).
     """
     _, count = struct.unpack_from(">II", content, at)
     words = iter(struct.unpack_from(f">{count}Q", content, at + 8))

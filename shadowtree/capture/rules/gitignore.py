@@ -1,20 +1,20 @@
-"""Ignore rules: what the lines of a `.gitignore` say about the entries of a directory, as git reads them.
+"""Ignore rules: match the entries of a directory with the lines of a `.gitignore`, as git does.
 
-A walker holds one `Stack` for each directory and asks it about each entry. No full path is needed: a pattern
-is cut at its slashes, and entering a directory takes the patterns that match its name one segment further.
+A walker holds one `Stack` for each directory and gets a verdict on each entry from it. No full path is
+needed: a pattern is split at its slashes, and entering a directory advances the patterns that match its name
+by one segment.
 
 The rules of one file form a tree. A node stands for the segments that have matched so far. It holds the rules
-with one segment left, and from it lead the ways to the next nodes. The node behind a `**`, once reached, is
-in force in all directories below as well. A pattern without a slash matches at any depth: it is read as
-`**/pattern`.
+with one segment left, and links to the next nodes. The node behind a `**`, once reached, also applies in all
+directories below. A pattern without a slash matches at any depth: it is read as `**/pattern`.
 
     *.o         root ──**──▶ [*.o]
     /dist       root: [dist]
     a/**/b/*.c  root ──a──▶ ( ) ──**──▶ ( ) ──b──▶ [*.c]
 
-The last line that matches wins, in the source of highest precedence that has one. Names are bytes, and case
-matters. No pattern is slow, because nothing backtracks: a piece between two stars is kept where it matches
-first, and a set of nodes stands for all the ways to read a `**`. Lines beyond a limit do not count.
+In the source of highest precedence with a matching line, the last such line wins. Names are bytes, and case
+matters. No pattern is slow, because nothing backtracks: a piece between two stars stays where it first
+matches, and a set of nodes represents all the ways to read a `**`. Lines beyond a limit are ignored.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ MAX_LINE_BYTES = 4096
 _HASH, _SLASH = b"#/"
 
 _BUDGET = 200_000
-"""What the rules of one file may cost together: 1 for each segment, more for what takes longer to match."""
+"""The total cost that the rules of one file may have: 1 for each segment, more for those slow to match."""
 _REGEX_COST = 8
-"""Per byte of regex. The budget then lasts for about a thousand patterns that need one."""
+"""The cost of each byte of regex. The budget then lasts for about a thousand patterns that need one."""
 _DEEP_COST = 40
-"""For each `**`, which keeps a node in force in every directory below."""
+"""The cost of each `**`, which keeps a node in force in every directory below."""
 
 _Segment = tuple[int, bytes]
-"""What one name must look like: a kind and its text, which for `_REGEX` is a regex."""
+"""The pattern of one name: a kind and its text, which for `_REGEX` is a regex."""
 _LITERAL, _SUFFIX, _PREFIX, _REGEX, _DEEP = range(5)
 _ANY_NAME: _Segment = (_SUFFIX, b"")
 _ANY_DEPTH: _Segment = (_DEEP, b"")
 
 _Find = Callable[[bytes], int]
-"""Gives the outcome of the last rule that matches a name, or `_NO_MATCH`."""
+"""Returns the outcome of the last rule that matches a name, or `_NO_MATCH`."""
 # An outcome is twice the number of the rule's line, plus one if the rule re-includes. The highest one wins.
 _NO_MATCH = -1
 
@@ -54,7 +54,7 @@ class Rules:
         self._root = _Node()
         self._budget = _BUDGET
         self.left_out = 0
-        """How many lines are not in force because they are beyond a limit."""
+        """How many lines are ignored because they are beyond a limit."""
 
     def _add(self, number: int, line: bytes) -> None:
         pattern = _trim(line)
@@ -73,7 +73,7 @@ class Rules:
 
     @cached_property
     def levels(self) -> tuple[_Level, ...]:
-        """The rules in force at the directory of the file; nothing if there is no rule."""
+        """The rules in force in the directory of the file; empty if there is no rule."""
         root = self._root
         floating = () if root.deep is None else (root.deep,)
         level = _Level((root,) if root.is_useful() else (), floating)
@@ -81,10 +81,10 @@ class Rules:
 
 
 def parse(text: bytes) -> Rules:
-    """Compile the content of an ignore file. Every content has a meaning, so this never raises.
+    """Compile the content of an ignore file. Any content is valid, so this never raises.
 
-    Left out and counted are lines of more than `MAX_LINE_BYTES`, lines beyond `MAX_FILE_BYTES`, and all from
-    the one on that exceeds a budget, which suffices for 100 000 plain names.
+    Lines longer than `MAX_LINE_BYTES`, lines beyond `MAX_FILE_BYTES`, and all lines from the first one that
+    exceeds a budget are left out and counted. The budget is enough for 100,000 plain names.
     """
     rules = Rules()
     text = text.removeprefix(b"\xef\xbb\xbf")
@@ -103,7 +103,7 @@ def parse(text: bytes) -> Rules:
 
 
 class Stack:
-    """The rules in force inside one directory. It never changes: entering a directory gives another one."""
+    """The rules in force inside one directory. Immutable: entering a directory returns another stack."""
 
     __slots__ = ("_dir_finds", "_file_finds", "_levels", "_moves")
 
@@ -116,14 +116,14 @@ class Stack:
 
     @classmethod
     def root(cls, *sources: Rules) -> Stack:
-        """Begin at the root of the worktree, with the source of lowest precedence first."""
+        """Return the stack at the root of the worktree, for sources with the lowest precedence first."""
         stack = cls(())
         for rules in sources:
             stack = stack.add(rules)
         return stack
 
     def enter(self, name: bytes) -> Stack:
-        """Go into the directory `name`."""
+        """Return the stack inside the directory `name`."""
         if not self._moves:
             return self
         levels: tuple[_Level, ...] = ()
@@ -134,14 +134,14 @@ class Stack:
         return self if levels == self._levels else Stack(levels)
 
     def add(self, rules: Rules) -> Stack:
-        """Add a source that is based at this same directory, with the highest precedence."""
+        """Return a stack with another source that is based at this directory, with the highest precedence."""
         return Stack(rules.levels + self._levels) if rules.levels else self
 
     def verdict(self, name: bytes, is_dir: bool) -> bool | None:
         """Judge one entry of this directory: True is ignored, False is re-included, None is not mentioned.
 
-        The entry is judged alone: that all below an ignored directory is ignored is for the walker to know. A
-        symbolic link is no directory, whatever it points to.
+        Only the entry is judged: the walker must know that everything below an ignored directory is ignored.
+        A symbolic link is not a directory, whatever it points to.
         """
         for finds in self._dir_finds if is_dir else self._file_finds:
             outcome = _NO_MATCH
@@ -198,11 +198,11 @@ class _Level:
 
 
 class _Node:
-    """What may come next in the patterns whose segments so far have matched."""
+    """The possible next segments of the patterns whose earlier segments have matched."""
 
     def __init__(self) -> None:
         self.finals: list[tuple[_Segment, bool, int]] = []
-        """The rules with one segment left: that segment, whether only a directory will do, the outcome."""
+        """The rules with one segment left: that segment, whether it matches only directories, the outcome."""
         self.literals: dict[bytes, _Node] = {}
         """The nodes one plain name further on."""
         self.globs: dict[_Segment, _Node] = {}
@@ -213,11 +213,11 @@ class _Node:
         """Whether a rule of this node, or of one further on, re-includes."""
 
     def is_useful(self) -> bool:
-        """Return whether the node has anything to say by itself, not only by the one behind its `**`."""
+        """Return whether the node itself can match anything, not only the node behind its `**`."""
         return bool(self.finals or self.literals or self.globs)
 
     def grow(self, segments: list[_Segment], negative: bool) -> _Node:
-        """Return the node that many segments on, making what is missing on the way."""
+        """Return the node at the end of these segments, and create missing nodes on the way."""
         node = self
         node.has_negative |= negative
         for segment in segments:
@@ -236,11 +236,11 @@ class _Node:
             node = self.globs[segment] = self.globs.get(segment) or _Node()
         return node
 
-    # Compiled when first asked for: most nodes of a large file are never reached.
+    # Compiled when first needed: most nodes of a large file are never reached.
 
     @cached_property
     def finds(self) -> tuple[_Find, _Find]:
-        """The function that judges files, and the one for directories."""
+        """The function that judges files, and the one that judges directories."""
         for_dirs = [(segment, outcome) for segment, _, outcome in self.finals]
         for_files = [(segment, outcome) for segment, dir_only, outcome in self.finals if not dir_only]
         find = _compile(for_files)
@@ -256,14 +256,14 @@ class _Node:
 
 
 def _compile(finals: list[tuple[_Segment, int]]) -> _Find:
-    """Make one function of the rules that have one segment left."""
+    """Compile the rules that have one segment left into one function."""
     outcomes: tuple[dict[bytes, int], ...] = ({}, {}, {}, {})
     for (kind, text), outcome in finals:
-        outcomes[kind][text] = outcome  # a later line takes the place of an equal earlier one
+        outcomes[kind][text] = outcome  # a later line replaces an equal earlier one
     literals, suffixes, prefixes, regexes = outcomes
     suffix_sieve, suffix_lengths = _sieve(suffixes), sorted({len(suffix) for suffix in suffixes})
     prefix_sieve, prefix_lengths = _sieve(prefixes), sorted({len(prefix) for prefix in prefixes})
-    # The last line stands first. Each ends in an empty group, whose number tells which one has matched.
+    # The last line comes first. Each regex ends in an empty group, whose number shows which one matched.
     ordered = sorted(regexes.items(), key=lambda item: item[1], reverse=True)
     match_any = re.compile(b"|".join(regex + rb"\Z()" for regex, _ in ordered), re.DOTALL).match
 
@@ -271,7 +271,7 @@ def _compile(finals: list[tuple[_Segment, int]]) -> _Find:
         best = literals.get(name, _NO_MATCH)
         if name.endswith(suffix_sieve):
             for length in suffix_lengths:
-                # With a length beyond the name's own this is some shorter end of it: nothing false is found.
+                # If `length` exceeds the name's, this is a shorter end of the name: a match is still right.
                 found = suffixes.get(name[len(name) - length :], _NO_MATCH)
                 best = found if found > best else best
         if name.startswith(prefix_sieve):
@@ -286,7 +286,7 @@ def _compile(finals: list[tuple[_Segment, int]]) -> _Find:
 
 
 def _sieve(affixes: dict[bytes, int]) -> tuple[bytes, ...]:
-    """Return what most names fail in one `startswith` or `endswith`; with many affixes that would be slow."""
+    """Return affixes for a quick test that most names fail; if there are many, one that every name passes."""
     return tuple(affixes) if len(affixes) <= 50 else (b"",)
 
 
@@ -299,12 +299,12 @@ def _cost(segments: list[_Segment]) -> int:
     kind, text = segments[-1]
     if kind == _REGEX:
         cost += _REGEX_COST * len(text)
-    # The first `**` leads to the same node for all rules.
+    # A `**` at the beginning is free: it leads to the same node for all rules.
     return cost + _DEEP_COST * segments[1:].count(_ANY_DEPTH)
 
 
 def _trim(line: bytes) -> bytes:
-    """Cut what git does not read: a carriage return, all from a NUL on, spaces that no backslash keeps."""
+    """Remove what git ignores: a carriage return, everything from a NUL on, unescaped spaces at the end."""
     line = line.removesuffix(b"\r").partition(b"\0")[0]
     if not line.endswith(b" "):
         return line
@@ -313,15 +313,15 @@ def _trim(line: bytes) -> bytes:
     return kept + b" " if backslashes % 2 else kept
 
 
-# Compiled by `re` when first used, as start-up is no time for what few ignore files have.
+# Compiled by `re` when first used, not at start-up, because few ignore files need it.
 _GLUED = rb"(?s)([^*?[\\]*+(?<=[^/]))\*{2,}+(?:/\*{2,}+(?=\\?/|\Z))*(?:(\\?/)(.*))?\Z"
 
 
 def _unglue(pattern: bytes) -> list[bytes]:
-    r"""Say a `**` that is glued to a plain beginning, which git takes for a real one, in patterns without it.
+    r"""Return equivalent patterns in which a `**` after a plain beginning is a segment of its own, as to git.
 
-    Git compares the plain beginning of a pattern by itself and matches the rest afresh. In `foo**/bar` the
-    stars stand at the beginning of that rest: `foobar`, `foo/bar` and `foox/y/bar` all match. Behind another
+    Git compares the plain beginning of a pattern by itself and matches the rest separately. In `foo**/bar`
+    the stars are at the beginning of that rest: `foobar`, `foo/bar` and `foox/y/bar` all match. After another
     wildcard, as in `f?o**/bar`, they count as one `*`.
     """
     glued = re.match(_GLUED, pattern) if b"**" in pattern[1:] else None
@@ -339,9 +339,10 @@ _DEEP_SEGMENT = re.compile(rb"\*{2,}+(\\?/|\Z)")
 
 
 def _split(pattern: bytes) -> list[_Segment] | None:
-    r"""Cut a pattern at its slashes. None says that no path can match it.
+    r"""Split a pattern at its slashes; return None if no path can match it.
 
-    A `**` that no bare slash follows stands for at least one name: neither `a/**` nor `**\/a` matches `a`.
+    A `**` that is not followed by a bare slash matches at least one name: neither `a/**` nor `**\/a` matches
+    `a`.
     """
     segments: list[_Segment] = []
     at = 0
@@ -363,14 +364,14 @@ def _split(pattern: bytes) -> list[_Segment] | None:
     return segments
 
 
-# An atom is a byte or a wildcard of a segment, given as the bytes it accepts.
-_STAR = b""  # accepts no byte as its own, but any number of any
+# An atom is a byte or a wildcard of a segment, represented by the bytes that it accepts.
+_STAR = b""  # stands for any number of any bytes
 _NAME_BYTES = frozenset(range(1, 256)) - {_SLASH}
 _QUESTION_MARK = bytes(sorted(_NAME_BYTES))
 
 
 def _read_atoms(pattern: bytes, at: int) -> tuple[list[bytes], int]:
-    """Read a segment and the slash after it, and tell where that ends. Without atoms it cannot match."""
+    """Read a segment and the slash after it; return its atoms (none if it cannot match) and where it ends."""
     atoms: list[bytes] = []
     while at < len(pattern):
         byte = pattern[at : at + 1]
@@ -417,7 +418,7 @@ _MEMBER = rb"(?s)\[:([^\]]++)(?<=:)\]|\\?(.)(?:-(?!\])\\?(.))?"
 
 
 def _read_class(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """Read a bracket expression from behind its `[`. It accepts nothing if it is malformed."""
+    """Read a bracket expression after its `[`; return the bytes it accepts (none: malformed) and its end."""
     negated = pattern.startswith((b"!", b"^"), at)
     at += negated
     read_member = re.compile(_MEMBER).match
@@ -439,7 +440,7 @@ def _read_class(pattern: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _segment(atoms: list[bytes]) -> _Segment:
-    """Sort a segment into the kind that is matched fastest."""
+    """Return a segment as the kind that is matched fastest."""
     stars = atoms.count(_STAR)
     if stars <= 1 and all(len(atom) <= 1 for atom in atoms):
         text = b"".join(atoms)
@@ -455,8 +456,8 @@ def _segment(atoms: list[bytes]) -> _Segment:
 def _regex(atoms: list[bytes]) -> bytes:
     r"""Write a segment as a regex that does not backtrack.
 
-    A piece between two stars is kept where it matches first, which leaves the most to the pieces after it.
-    The place of the last piece is known: it is compared by looking back from the end.
+    A piece between two stars stays where it first matches, which leaves the most for the pieces after it. The
+    last piece must be at the end, so it is compared by a lookbehind.
 
         a*b*c[de]  →  a(?>.*?b).{2}.*+(?<=c[\x64\x65])
     """

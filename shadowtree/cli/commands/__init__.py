@@ -1,1 +1,1 @@
-"""The commands, as click knows them: what each takes, and what it does with a shadow."""
+"""The commands for click: the parameters of each, and what it does with a shadow."""

@@ -38,6 +38,6 @@ def mcp(shared: Shared, allow_undo: bool) -> None:
 
 @contextmanager
 def _open(shared: Shared) -> Iterator[Shadow]:
-    """Open the shadow for one call, of the session that is named, or else of the one that recorded last."""
+    """Open the shadow for one call, in the given session, or else in the one that recorded last."""
     with open_shadow(shared, find_to_record(shared)) as shadow:
         yield shadow if shared.session is not None else shadow.for_last_session()

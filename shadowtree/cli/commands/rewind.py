@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shadowtree.picker.actions import Complete
 
 _WIDTH = 100
-"""How wide lines are that go to no terminal."""
+"""The width of lines if the output is not a terminal."""
 
 
 @command()
@@ -48,7 +48,7 @@ def rewind(shared: Shared) -> None:
 
 
 def _show(shadow: shadowtree.Shadow, complete: Complete) -> bool:
-    """Show the picker, and tell what was done in it; return False if there is no screen to show it on."""
+    """Show the picker, and print what was done in it; return False if there is no screen to show it on."""
     try:
         from shadowtree.picker import terminal
     except ImportError:  # a Python without curses

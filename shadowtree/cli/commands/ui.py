@@ -51,7 +51,7 @@ def ui(shared: Shared, port: int, no_open: bool, read_only: bool) -> int:
         except OSError as error:
             raise OSError(error.errno, f"cannot listen on port {port}: {describe(error)}") from error
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        # Ctrl-C is how it ends, and no failure.
+        # Ctrl-C is the normal end, not a failure.
         with server, suppress(KeyboardInterrupt), ExitStack() as while_serving:
             _tell(server, shadow)
             if not no_open and _has_display():
@@ -73,7 +73,7 @@ def _tell(server: Server, shadow: Shadow) -> None:
 
 
 def _has_display() -> bool:
-    """Check that a browser can be shown here: not in CI, and not at the other end of a connection."""
+    """Check that a browser can be shown here: not in CI, and not over SSH."""
     environment = os.environ
     if environment.get("CI") or environment.get("SSH_CONNECTION"):
         return False
@@ -81,9 +81,9 @@ def _has_display() -> bool:
 
 
 def _open_browser(url: str, while_serving: ExitStack) -> None:
-    """Open a private file that leads to the address, because other users can read the browser's command line.
+    """Open a private file that redirects to the address: other users can read the browser's command line.
 
-    In a thread: some browsers only return when they are closed.
+    It is opened in a thread, because some browsers return only when they are closed.
     """
     import webbrowser
 

@@ -1,4 +1,4 @@
-"""The command that removes what shadowtree added to this account, apart from what was recorded."""
+"""The command that removes what shadowtree added to this account, except the recorded history."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def uninstall(shared: Shared, dry_run: bool) -> None:
 def _remove_hooks(*, dry_run: bool) -> tuple[list[str], list[str]]:
     """Remove the hooks and slash commands of agents, in projects too, their backups and their log.
 
-    List the files that are removed, and those of others that only lose our lines.
+    Return the files that are removed, and the files of others that only lose our lines.
     """
     changes, _ = remove_all(dry_run=dry_run)
     directory = os.path.dirname(log_file(Places(os.environ).stores or ""))
@@ -73,14 +73,14 @@ def _remove_hooks(*, dry_run: bool) -> tuple[list[str], list[str]]:
         for path in logs:
             disk.remove_file(path)
         with suppress(OSError):
-            # The record of files that you have edited is still there.
+            # It fails if the record of files that the user has edited is still there.
             os.rmdir(directory)
     removed = [change.path for change in changes if change.action not in (CHANGED, EDITED)]
     return removed + logs, [change.path for change in changes if change.action == CHANGED]
 
 
 def _remove_directory(directory: str, *, dry_run: bool) -> list[str]:
-    """Remove a private directory with all its files, and list them."""
+    """Remove a private directory with all its files; return their paths, and that of the directory."""
     if not os.path.isdir(directory) or os.path.islink(directory):
         return []
     disk.require_private(directory)

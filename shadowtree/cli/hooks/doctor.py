@@ -1,6 +1,6 @@
 """Find out why something does not work: agents and their hooks, the daemon, this directory, the disk.
 
-Each check gives lines of its own, and one that fails does not keep the others from being made.
+Each check yields its own findings; a check that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from shadowtree.system.syscalls import IS_LINUX, free_lock, is_process_alive, tr
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 _RECENT_S = 24 * 3600
-"""Errors that are older are no problem of today."""
+"""Older errors are not reported."""
 _ANSWER_S = 10.0
-"""How long another version of the program may take to say which one it is."""
+"""How long another program of ours may take to print its version."""
 _FEW_WATCHES = 65536
 
 
 @frozen
 class Finding(Result):
-    """What was found out about one thing."""
+    """One result of a check."""
 
     check: str
-    """Its name: an agent, `errors`, `daemon`, `directory`, `remote`, `lock`, `disk`, `watches`, `program`."""
+    """An agent, or `errors`, `daemon`, `directory`, `remote`, `lock`, `disk`, `watches` or `program`."""
     level: str
     """`ok`, `note` or `problem`."""
     about: str
@@ -58,7 +58,7 @@ class Finding(Result):
 
 
 def examine(shared: Shared, statuses: Sequence[AgentStatus]) -> list[Finding]:
-    """Make all checks."""
+    """Run all checks."""
     findings = [Finding("program", OK, f"shadowtree {shadowtree.__version__}")]
     checks: tuple[Callable[[], Iterable[Finding]], ...] = (
         lambda: _examine_agents(statuses),
@@ -98,7 +98,7 @@ def _examine_agents(statuses: Sequence[AgentStatus]) -> Iterator[Finding]:
 
 
 def _examine_hooks(status: AgentStatus, title: str) -> Iterator[Finding]:
-    """Check the hooks of one agent in one scope: the first thing that is wrong, else when it called last."""
+    """Check the hooks of one agent in one scope: report the first problem, else when they last ran."""
     name = status.agent
     scope = "" if status.scope == targets.USER else f" --{status.scope}"
     again = f"run 'shadowtree hooks install {name}{scope}'"
@@ -130,7 +130,7 @@ def _examine_calls(name: str, title: str) -> Finding:
 
 @cache
 def _ask_version(executable: str | None) -> str:
-    """Ask a program which version it is; this very one is not asked."""
+    """Return the version of a program; run it only if it is not this one."""
     import subprocess
     import sys
 
@@ -147,7 +147,7 @@ def _ask_version(executable: str | None) -> str:
 
 
 def _find_distrust(status: AgentStatus) -> tuple[str, str] | None:
-    """Return why an agent does not run hooks that are there, and what to do; None: no reason is known."""
+    """Return why an agent does not run installed hooks, and what to do; None: no reason is known."""
     if status.agent == "claude-code" and _read_settings(status.path).get("disableAllHooks") is True:
         return f"'disableAllHooks' is set in {status.path}", "remove it"
     if status.agent != "codex":
@@ -168,7 +168,7 @@ def _find_distrust(status: AgentStatus) -> tuple[str, str] | None:
 
 
 def _read_trust(path: str) -> set[str]:
-    """List the hooks that Codex trusts: whether the hash is still right only Codex knows."""
+    """List the hooks that Codex trusts; only Codex knows whether their hashes are still right."""
     import tomllib
 
     try:
@@ -210,7 +210,7 @@ def _examine_log() -> Iterator[Finding]:
 
 
 def _examine_killed() -> Iterator[Finding]:
-    """Find hooks that left a trace of their start, but none of their end; forget those of long ago."""
+    """Find hooks that noted their start but not their end; remove notes that are old."""
     directory = os.path.dirname(log_file(Places(os.environ).stores or ""))
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
         agent, _, pid = name.removeprefix(RUNNING).rpartition("-")
@@ -291,7 +291,7 @@ def _examine_directory(shared: Shared) -> Iterator[Finding]:
 
 
 def _examine_remotes(remotes: Sequence[Remote], wanted: str) -> Iterator[Finding]:
-    """Check the remotes of this directory, and whether what is to be pushed by itself can be."""
+    """Check the remotes of this directory, and whether automatic pushes can work."""
     for remote in remotes:
         if remote.failures:
             about = f"pushing to {remote.name} failed {count(remote.failures, 'time')} in a row: {remote.why}"

@@ -21,7 +21,7 @@ _MOST_STEPS = 100
 
 
 def follow_undo(agent: Agent, given: BinaryIO) -> int:
-    """Do it, and never disturb the agent: what goes wrong stands in the hooks' log."""
+    """Move our head as the agent did; errors go to the hooks' log and never disturb the agent."""
     import json
 
     try:
@@ -42,7 +42,7 @@ def follow_undo(agent: Agent, given: BinaryIO) -> int:
 
 
 def _go_back(shadow: shadowtree.Shadow, id: str) -> None:
-    """Move the head to before a message; one of which nothing is recorded changed nothing that we know."""
+    """Move the head to before a message; do nothing if no such message was recorded."""
     try:
         shadow.revert(id, files=False)
     except UnknownMessage:
@@ -50,7 +50,7 @@ def _go_back(shadow: shadowtree.Shadow, id: str) -> None:
 
 
 def _come_forward(shadow: shadowtree.Shadow) -> None:
-    """Undo moves of the head alone, but no act that wrote files: that was not the agent's."""
+    """Reverse acts that only moved the head; stop at one that wrote files: it was not the agent's."""
     for _ in range(_MOST_STEPS):
         if not shadow.status().undone:
             return

@@ -1,10 +1,10 @@
 """`shadowtree hook AGENT`: agents call it at every turn and tool call, with a payload on standard input.
 
-Whatever happens, the agent is not disturbed: it exits 0, prints nothing or exactly one JSON object, and is
-over before the agent's limit. What it could not record stands in the log. A store survives being killed at
-any moment, so at the deadline, and on SIGTERM, the process just ends.
+Whatever happens, the agent is not disturbed: the command exits 0, prints nothing or exactly one JSON object,
+and ends before the agent's time limit. Anything that it could not record is noted in the log. A store
+survives a kill at any point, so the process simply exits at the deadline and on SIGTERM.
 
-Nothing heavy is imported here: with the daemon most of the time is Python's own start.
+Nothing heavy is imported here: with the daemon, most of the time is Python's own startup.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 else:
-    # Part of Python itself; `signal` takes milliseconds to dress it up.
+    # The built-in module: importing its wrapper `signal` takes milliseconds.
     import _signal as signal
 
 _SHARE = 0.8
-"""How much of the agent's limit is used."""
+"""The share of the agent's time limit that is used."""
 FIRST_SNAPSHOT_S = 5.0
-"""How long a user waits for the first snapshot of a directory, at most; then the daemon takes it."""
+"""The longest that a user waits for the first snapshot of a directory; then the daemon takes it."""
 _KINDS = {
     TURN_BEGIN: turns.BEGIN,
     STEP_BEGIN: turns.STEP,
@@ -54,18 +54,18 @@ _KINDS = {
 
 
 def run(words: Sequence[str]) -> int:
-    """Do what a hook does, for the words after `hook`; always 0."""
+    """Run the hook for the words after `hook`; always return 0."""
     begun_s = time.monotonic()
     try:
         hook = Hook(words, begun_s)
         try:
             hook.run()
-        except BaseException as error:  # noqa: BLE001  # nothing of ours may reach the agent
+        except BaseException as error:  # noqa: BLE001  # no error of ours may reach the agent
             hook.log(_describe(error))
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             hook.end()
-    except BaseException:  # noqa: BLE001  # there is not even a log
+    except BaseException:  # noqa: BLE001  # not even the log can be written
         pass
     return 0
 
@@ -80,14 +80,14 @@ class Hook:
         self._places = Places(os.environ)
         self._reported: Reported | None = None
         self._on_deadline: Callable[[], None] | None = None
-        """What is left to do when there is no time for more."""
+        """What to do when the deadline passes."""
 
     def end(self) -> None:
-        """Note that it is over; in whatever way but by SIGKILL."""
+        """Note that the hook has ended: called however it ends, except by SIGKILL."""
         note_end(self._places.stores, self._name)
 
     def log(self, what: str) -> None:
-        """Note what went wrong."""
+        """Log what went wrong."""
         event = self._reported.event if self._reported is not None else self._event
         write_line(self._places.stores, self._name or "-", event, what)
 
@@ -166,7 +166,7 @@ class Hook:
         return find_remote(os.environ, project, store=None, session=session)
 
     def _wrap(self, reported: Reported, project: str) -> None:
-        """Begin the first turn of a directory: that of the repository, if it is not too broad."""
+        """Record the first turn, which wraps the best candidate for a worktree that is not too broad."""
         from shadowtree.agents.places import list_candidates
 
         *others, last = list_candidates(project)
@@ -197,7 +197,7 @@ class Hook:
     def _prepare_to_hand_over(
         self, reported: Reported, event: TurnEvent, worktree: str, *, hook_daemon: bool
     ) -> None:
-        """Let the daemon take the first snapshot if that takes too long here."""
+        """Arrange for the daemon to take the first snapshot if it takes too long here."""
         if not may_start_daemon(hook_daemon=hook_daemon):
             return
 
@@ -218,7 +218,7 @@ class Hook:
         hook_daemon: bool | None,
         missed: TurnEvent | None = None,
     ) -> None:
-        """Have the worktree served from now on, and wait for nothing."""
+        """Have the daemon serve the worktree from now on, without waiting for it."""
         if hook_daemon is None:
             from shadowtree.config.settings import read_config
 
@@ -231,7 +231,7 @@ class Hook:
     # Answering
 
     def _answer(self, record: TurnRecord, worktree: str) -> None:
-        """Tell the model what was undone, and the user that the directory is protected from now on."""
+        """Inform the model of what was undone, and the user that the directory is now protected."""
         message, context = "", ""
         if record.is_first:
             message = f"shadowtree protects {worktree} from now on: 'shadowtree undo' undoes a turn"
@@ -251,7 +251,7 @@ class Hook:
 
 
 def make_event(reported: Reported, worktree: str) -> TurnEvent:
-    """Turn what a hook reports into what is recorded, in one worktree."""
+    """Turn what a hook reports into the event to record in a worktree."""
     meta: dict[str, Any] = {"agent": reported.agent.name}  # Any: JSON
     if reported.tool:
         meta["tool"] = reported.tool
@@ -274,12 +274,12 @@ def make_event(reported: Reported, worktree: str) -> TurnEvent:
 
 
 def may_start_daemon(*, hook_daemon: bool) -> bool:
-    """Return whether a hook starts the daemon: if you let it, and never in CI."""
+    """Return whether a hook may start the daemon: if the setting allows it, and never in CI."""
     return hook_daemon and not os.environ.get("CI")
 
 
 def _describe(error: BaseException) -> str:
-    """Say in a line what went wrong."""
+    """Describe an error in one line."""
     if isinstance(error, ShadowError):
         return str(error)
     return f"internal error: {type(error).__name__}: {error}"

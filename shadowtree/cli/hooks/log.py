@@ -1,14 +1,14 @@
-"""The log of hooks: what went wrong, for `doctor`; when each agent last called; and which hooks run.
+"""The log of hooks: what went wrong, for `doctor`; when each agent last called; and which hooks are running.
 
-Beside the stores, in a directory that only its owner can enter:
+It is next to the stores, in a directory that only its owner can enter:
 
     hooks/            0700
     ├── log, log.1            0600; a line for each hook that recorded nothing although it should have
-    ├── last-AGENT            0600; empty, its time says when the agent's hook ran last
-    └── running-AGENT-PID     0600; empty, there while a hook runs; of a dead process: it was killed
+    ├── last-AGENT            0600; empty, its mtime is when the agent's hook last ran
+    └── running-AGENT-PID     0600; empty, exists while a hook runs; if the process is dead, it was killed
 
-Written by plain system calls rather than `logging`: it costs a hook nothing to load, lines of processes that
-run at once do not mix, and it can be written from a signal handler.
+It is written by plain system calls rather than `logging`: a hook has nothing to load, lines of concurrent
+processes do not mix, and a signal handler can write too.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def log_file(stores: str) -> str:
-    """Name the log, given the directory of stores."""
+    """Return the path of the log, given the directory of stores."""
     return os.path.join(stores, _DIRECTORY, _LOG)
 
 
 def call_file(stores: str, agent: str) -> str:
-    """Name the file whose time says when an agent's hook ran last."""
+    """Return the path of the file whose mtime is when an agent's hook last ran."""
     return os.path.join(stores, _DIRECTORY, f"last-{agent}")
 
 
 def running_file(stores: str, agent: str) -> str:
-    """Name the file that is there while this process runs as a hook."""
+    """Return the path of the file that exists while this process runs as a hook."""
     return os.path.join(stores, _DIRECTORY, f"{RUNNING}{agent}-{os.getpid()}")
 
 
 def note_start(stores: str | None, agent: str) -> None:
-    """Note that a hook runs, so that `doctor` can report one that is killed."""
+    """Note that a hook is running, so that `doctor` can report one that is killed."""
     if stores is not None:
         with suppress(OSError):
             os.close(_open(running_file(stores, agent)))
 
 
 def note_end(stores: str | None, agent: str) -> None:
-    """Note that it is over."""
+    """Note that the hook has ended."""
     if stores is not None:
         with suppress(OSError):
             os.unlink(running_file(stores, agent))
 
 
 def write_line(stores: str | None, agent: str, event: str, what: str) -> None:
-    """Add a line to the log. One that cannot be written is no reason to fail."""
+    """Append a line to the log; if that fails, do nothing."""
     if stores is None:
         return
     words = " ".join(f"{agent} {event or '-'}: {what}".split())

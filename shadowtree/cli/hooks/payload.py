@@ -1,7 +1,7 @@
-"""Read the payload of a hook: JSON on standard input, as long as it may be.
+"""Read the payload of a hook: JSON of limited size on standard input.
 
-`json` loads `re`, which takes a hook that the daemon answers a seventh of its time. What reads JSON there is
-part of Python itself, and is used directly where it is as we know it.
+`json` imports `re`, which takes a seventh of the time of a hook that the daemon answers. So the C scanner
+that `json` uses is called directly if it is there and works as expected.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MOST_BYTES = 16 << 20
-"""A longer payload is read to its end, because the agent is still writing it, and not looked at."""
+"""A longer payload is read to its end, because the agent is still writing it, and then refused."""
 _CHUNK_BYTES = 1 << 20
 _SPACE = " \t\n\r"
 
 
 class BadPayload(Exception):
-    """What came is no payload."""
+    """The input is not a valid payload."""
 
 
 class _Usual:
-    """How `json.loads` reads by default."""
+    """The defaults of `json.loads`."""
 
     strict = True
     object_hook = object_pairs_hook = None
@@ -60,7 +60,7 @@ def parse_json(text: str) -> object:
             if not text[end:].strip(_SPACE):
                 return found
         except (StopIteration, SystemError):
-            # Without the library it finds no words for what is wrong.
+            # Only `json` can describe what is wrong.
             pass
     import json
 

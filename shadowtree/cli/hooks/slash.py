@@ -1,4 +1,4 @@
-"""What agents run for our slash commands: undo, redo or log in their own session, in plain text."""
+"""Our slash commands, as agents run them: undo, redo or log in the agent's session, in plain text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LISTED = 10
 
 
 def run_slash(agent: Agent, action: str, words: Sequence[str]) -> int:
-    """Do it and tell on standard output, also what went wrong: some agents drop a command that fails."""
+    """Run it; print errors on standard output too and return 0, as some agents drop a command that fails."""
     if action == "log":
         words = ["-n", str(_LISTED)]
     elif len(words) > 1 or not all(word.isdecimal() for word in words):
@@ -45,7 +45,7 @@ def run_slash(agent: Agent, action: str, words: Sequence[str]) -> int:
 
 
 def _choose(error: Conflict) -> str:
-    """Return the option that goes on in spite of conflicts; a question that was not answered needs none."""
+    """Return the option to continue despite conflicts; empty if only a confirmation is missing."""
     if isinstance(error, NotConfirmed):
         return ""
     can_merge = any("merge" in conflict.choices for conflict in error.conflicts)
@@ -53,7 +53,7 @@ def _choose(error: Conflict) -> str:
 
 
 def _find_session(agent: Agent) -> str | None:
-    """Name the session that the agent is in, or the one in which it recorded last; None: there is none."""
+    """Return the agent's current session, else the one in which it last recorded; None: there is none."""
     named = os.environ.get(agent.session_variable or "")
     if named:
         return name_session(agent.name, named)

@@ -1,10 +1,10 @@
-r"""Lanes beside a list of messages: which one came after which. Values in, lines out, in plain ASCII.
+r"""Draw lanes next to a list of messages to show which came after which: values in, lines of ASCII out.
 
-Points are drawn in the order in which they come. Each continues the lane that comes down to it, and came
-after the point that this lane comes from. Lanes part just before that is needed, and a new one opens right
-beside its own, so that none ever crosses another:
+Points are drawn in the given order. Each continues the lane that leads down to it from its parent, the point
+that it came after. Lanes part as late as possible, and a new lane opens directly to the right of the old one,
+so that no lane ever crosses another:
 
-    *      1, which 2, 4 and 5 came after
+    *      1, the parent of 2, 4 and 5
     |\
     | .    2
     | .    3, after 2: the lane ends here
@@ -12,8 +12,8 @@ beside its own, so that none ever crosses another:
     | .    4
     @      5
 
-When a lane ends, those to the right of it move up. A point that came after one that is not drawn has a `~`
-above it, and the first one of a line has nothing.
+When a lane ends, those to the right of it move left. A point whose parent is not drawn has a `~` above it,
+and the first one of a line has nothing.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _NOT_DRAWN = "~"
 
 @frozen
 class Point:
-    """What stands for one message."""
+    """A point of the drawing, for one message."""
 
     name: Hashable
     parent: Hashable | None
-    """The name of the point that it came after, drawn or not; None: it was the first of its line."""
+    """The name of its parent, drawn or not; None: it is the first of its line."""
     mark: str
     """One character."""
     is_main: bool = False
-    """Where lanes part it goes straight on, and those to come step aside."""
+    """Where lanes part, it stays in the straight lane, and later points step aside."""
 
 
 @frozen
@@ -45,18 +45,18 @@ class GraphLine:
 
     drawing: str
     place: int | None = None
-    """The place of the point in it; None: there are lanes alone."""
+    """The index of the point that is drawn in it; None: it has only lanes."""
 
 
 @frozen
 class _NotDrawn:
-    """Stands for a point that is not drawn, or not above those that came after it."""
+    """Replaces a parent that is not drawn, or not above its children."""
 
     name: Hashable
 
 
 def draw_graph(points: Sequence[Point]) -> Iterator[GraphLine]:
-    """Draw the points, each in a line of its own, and what is needed between them."""
+    """Draw the points, each in a line of its own, and the lines that are needed between them."""
     parents = _find_parents(points)
     lanes = _Lanes(parents)
     for place, (point, parent) in enumerate(zip(points, parents, strict=True)):
@@ -65,7 +65,7 @@ def draw_graph(points: Sequence[Point]) -> Iterator[GraphLine]:
 
 
 def _find_parents(points: Sequence[Point]) -> list[Hashable | None]:
-    """Name what the lane of each point comes from."""
+    """Return the parent of each point, or a `_NotDrawn` if the parent is not drawn above it."""
     parents: list[Hashable | None] = []
     drawn = set()
     for point in points:
@@ -76,19 +76,19 @@ def _find_parents(points: Sequence[Point]) -> list[Hashable | None]:
 
 
 class _Lanes:
-    """The lanes at one height, each by the name of the point that it comes from."""
+    """The lanes at the current height, each as the name of the point that it comes from."""
 
     def __init__(self, parents: Sequence[Hashable | None]) -> None:
         self._to_come = Counter(parents)
-        """How many are still to be drawn that came after a point."""
+        """How many children of each point are still to be drawn."""
         self._names: list[Hashable] = []
         self._column = 0
-        """Where the next point belongs."""
+        """The lane of the next point."""
         self._gap: int | None = None
-        """The lane that ended in the line above: its place is free, but its last point stands right there."""
+        """The lane that ended in the line above: it is free, but its last point is directly above."""
 
     def lead_to(self, point: Point, parent: Hashable | None) -> Iterator[str]:
-        """Draw what is needed before a point that comes after `parent`."""
+        """Draw the lines that are needed before a point with this parent, and choose its lane."""
         if parent is None:
             yield from self._begin(point.name)
             return
@@ -112,7 +112,7 @@ class _Lanes:
         return line
 
     def _begin(self, name: Hashable) -> Iterator[str]:
-        """Open a lane at the right end, not right below one that ended there."""
+        """Open a lane at the right end, but not directly below one that ended there."""
         is_below_another = self._gap is not None and self._gap == len(self._names) - 1
         yield from self._close_gap()
         if is_below_another:
@@ -121,9 +121,9 @@ class _Lanes:
         self._names.append(name)
 
     def _part(self, parent: Hashable, *, is_main: bool) -> Iterator[str]:
-        r"""Open a lane right of the one that comes from `parent`; those further right step aside.
+        r"""Open a lane to the right of the one that comes from `parent`; those further right step aside.
 
-        As far as there is a gap, else all of them: `|\ \ |`, `|\ \ \`
+        If there is a gap, only those before it, else all of them: `|\ \ |`, `|\ \ \`
         """
         if self._gap is not None and self._gap < self._names.index(parent):
             yield from self._close_gap()
@@ -138,7 +138,7 @@ class _Lanes:
         yield _write(cells)
 
     def _close_gap(self) -> Iterator[str]:
-        """Let the lanes right of a gap move up, as in `|  / /`."""
+        """Move the lanes to the right of a gap to the left, as in `|  / /`."""
         gap, self._gap = self._gap, None
         if gap is None:
             return
@@ -153,5 +153,5 @@ class _Lanes:
 
 
 def _write(cells: dict[int, str]) -> str:
-    """Write characters at their columns."""
+    """Return a line with characters at their columns."""
     return "".join(cells.get(column, " ") for column in range(max(cells) + 1))

@@ -1,4 +1,4 @@
-"""Figures of what changed, and the lines of a file with their authors, as lines for people."""
+"""Line counts of changes, and the lines of a file with their authors, as lines for people."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ORIGINS = {
     "unrecorded": "not recorded yet",
     "unknown": "unknown",
 }
-"""What stands in place of the id of a message."""
+"""What is shown in place of the id of a message."""
 
 
 def render_stat(diffs: Sequence[FileDiff]) -> Iterator[str]:
-    """Yield a row for each file with its counts of lines, and the sum of all."""
+    """Yield a row for each file with its line counts, and then the totals."""
     joined = join_renames(diffs)
     if not joined:
         return
@@ -39,9 +39,9 @@ def render_stat(diffs: Sequence[FileDiff]) -> Iterator[str]:
 
 
 def render_blame_lines(lines: Sequence[BlameLine], names: Mapping[str, str], *, now_ms: int) -> Iterator[str]:
-    """Yield a row for each line of a file: its number, its age, whose it is, and the line itself.
+    """Yield a row for each line of a file: its number, its age, its author, and the line itself.
 
-    `names` are the short forms of ids.
+    `names` maps ids to their short forms.
     """
     rows = []
     for line in lines:

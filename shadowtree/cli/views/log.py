@@ -1,4 +1,4 @@
-"""What a timeline holds as lines for people: its messages, its branches, and who changed a file."""
+"""A timeline as lines for people: its messages, its branches, and who changed a file."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ LineCount = tuple[int, int] | None
 """How many lines a message added and removed; None: not counted."""
 
 _MARKS = {"open": "*", "active": "*", "undone": "o", "archived": "."}
-"""What stands for a message in its lane, unless it is the head or was reverted alone."""
+"""The mark of a message in its lane, unless it is the head or was reverted alone."""
 _NAMED = 3
 """How many paths of a step are named."""
 _MAX_BRANCH, _MAX_NAME, _MAX_FILE = 24, 32, 32
-"""How many columns of a branch's name are shown beside messages, of a name or an id elsewhere, of a path."""
+"""The most columns of a branch's name next to messages, of a name or an id elsewhere, and of a path."""
 _NARROW = 80
-"""On a terminal with fewer columns files are counted rather than named."""
+"""On a terminal with fewer columns, files are counted rather than named."""
 
 
 # Messages
@@ -55,12 +55,12 @@ def render_log(
     known: Sequence[Message] = (),
     details: Sequence[Sequence[str]] = (),
 ) -> Iterator[str]:
-    """Yield a row for each message; texts are cut so that a row fits into `width`, if there is one.
+    """Yield a row for each message; texts are cut so that a row fits into `width`, if it is given.
 
-    The last message in force is marked with `@`, unless the messages are of several sessions; those are
-    named then. With `has_graph` there are lanes before the rows, of each session its own, the last message in
-    force is always marked, and branches are named. `details` come after the row of each message; `known` are
-    all messages, if those are only some of them.
+    The last message in force is marked with `@`; with `has_sessions`, sessions are named instead. With
+    `has_graph`, lanes come before the rows, separate for each session, the last message in force is always
+    marked, and branches are named. `details` are the lines below the row of each message; `known` are all
+    messages, if `messages` are only some of them.
     """
     heads = _find_heads(known or messages)
     lines = list(draw_graph([_make_point(message, heads) for message in messages])) if has_graph else []
@@ -103,7 +103,7 @@ def describe_nothing(session: str | None, *, is_filtered: bool = False) -> str:
 
 def _find_heads(messages: Sequence[Message]) -> dict[str, str]:
     """Find the last message in force of each session."""
-    # Oldest first, so that the last one stays.
+    # Messages come oldest first, so the last one wins.
     return {message.session: message.id for message in messages if message.state in ("open", "active")}
 
 
@@ -126,7 +126,7 @@ def _name_turns(messages: Sequence[Message]) -> list[str]:
 
 
 def _name_states(messages: Sequence[Message], *, has_graph: bool) -> list[str]:
-    """Name what became of each message, and how many lines go on from it if there are several."""
+    """Name the state of each message, and count the lines that continue from it if there are several."""
     forks = Counter((message.session, message.parent) for message in messages)
     sign = "⑂" if can_show("⑂") else "fork"
     names = []
@@ -157,7 +157,7 @@ def render_message(
     escape_content: bool,
     has_diff: bool = True,
 ) -> Iterator[str]:
-    """Show all of one message: what was said, what it changed, with `has_diff` line by line."""
+    """Show one message in full: its text, the files that it changed, and with `has_diff` their diff."""
     yield paint("bold", f"#{message.number} {escape(message.id)}")
     yield ", ".join(_describe_circumstances(message, now_ms))
     for line in message.text.splitlines():
@@ -177,7 +177,7 @@ def render_message(
 
 
 def list_steps(steps: Sequence[Step]) -> Iterator[str]:
-    """Yield a row for each step: its name, how much it changed, and the first of these paths."""
+    """Yield a row for each step: its name, how many files it changed, and the first ones."""
     if not steps:
         return
     yield f"{count(len(steps), 'step')}:"
@@ -226,7 +226,7 @@ def _describe_states(message: Message) -> str:
 
 
 def _why_not_protected(message: Message) -> str | None:
-    """Return why it is not known what a message changed; hooks of agents note it."""
+    """Return why a message's changes are unknown, as hooks of agents note it; None: they are known."""
     why = (message.meta or {}).get("not_protected")
     return why if isinstance(why, str) else None
 
@@ -236,7 +236,7 @@ def _describe_files(message: Message) -> str:
 
 
 def _describe_all_files(message: Message, *, is_narrow: bool) -> str:
-    """Name or count the files of a message, and count those that changed and no undo brings back."""
+    """Name or count the files of a message, and count the unprotected ones that changed."""
     files, left = _describe_files(message) if is_narrow else _name_files(message), len(message.unprotected)
     return f"{files}, {left:,} unprotected" if left else files
 
@@ -297,7 +297,7 @@ def render_branches(branches: Sequence[Branch], *, now_ms: int, width: int | Non
 
 
 def render_dropped(branch: Branch) -> Iterator[str]:
-    """Show which branch is no longer listed, and how to switch to it nevertheless."""
+    """Show which branch is no longer listed, and how to switch to it anyway."""
     yield f"Dropped branch {escape(branch.name)} ({count(len(branch.messages), 'message')})"
     if branch.messages:
         yield f"You can still switch to its last message, {escape(branch.messages[-1])}"
@@ -317,7 +317,7 @@ def render_blame(
 ) -> Iterator[str]:
     """Yield a row for each change of a path; sessions are named if there are others than `session`.
 
-    `why_unprotected`: why no snapshot covers it.
+    `why_unprotected`: why no snapshot covers the path.
     """
     if why_unprotected is not None:
         yield paint("yellow", f"{escape(path)} is not protected: {escape(why_unprotected)}")

@@ -22,7 +22,7 @@ _VERBS = {
 _DONE = {"undo": "undone", "redo": "redone"}
 
 _NAMED = 3
-"""How many messages a sentence names."""
+"""How many messages or paths a sentence names."""
 _SHOWN_LINES = 5
 """How many lines of each side are shown where texts collide."""
 _SHOWN_COLUMNS = 100
@@ -35,13 +35,13 @@ def render_outcome(
     is_part: bool = False,
     has_files: bool = True,
 ) -> Iterator[str]:
-    """Say in one sentence what happened, then to which files, then what else is to be known.
+    """Describe in one sentence what happened, list the files, and add notes.
 
-    `target` is the name that the user gave to go to; `is_part`: only some paths were asked for; `has_files`:
-    files were asked for at all.
+    `target` is the user's own name for the target; `is_part`: the act was limited to some paths; `has_files`:
+    it was to change files at all.
     """
     touched = outcome.restored or outcome.deleted or outcome.kept or outcome.conflicts
-    # Or only in the timeline.
+    # An act may change only the timeline.
     has_substance = bool(outcome.messages or touched)
     if has_substance:
         act = _describe_act(outcome, target, is_part=is_part)
@@ -74,7 +74,7 @@ def render_preview(outcome: Outcome) -> Iterator[str]:
 
 
 def list_conflicts(conflicts: Sequence[ConflictingPath], act: str = "undo") -> Iterator[str]:
-    """List every path in conflict, why it is, and, once for neighbours, what the user can do."""
+    """List every path in conflict with its reason; neighbours with the same advice share it."""
     for advice, group in groupby(conflicts, key=lambda conflict: conflict.advice):
         for conflict in group:
             yield f"  {escape(conflict.path)}: {escape(conflict.reason)}"
@@ -83,7 +83,7 @@ def list_conflicts(conflicts: Sequence[ConflictingPath], act: str = "undo") -> I
 
 
 def describe_shortfall(outcome: Outcome, turns: int | None = None) -> str:
-    """Say why less was done than was asked for; `turns`: how many were."""
+    """Say why less was done than requested; `turns`: how many turns were requested."""
     reasons = []
     if turns is not None and outcome.turns is not None and outcome.turns < turns:
         reasons.append(f"only {outcome.turns:,} of {count(turns, 'turn')} could be {_DONE[outcome.act]}")
@@ -105,12 +105,12 @@ def describe_effect(outcome: Outcome) -> str:
 
 
 def describe_later(messages: Sequence[str]) -> str:
-    """Say behind the name of a message that later ones went with it."""
+    """Count the later messages that went with a message, as a phrase to put after its name."""
     return f"and the {'message' if len(messages) == 1 else f'{len(messages):,} messages'} after it"
 
 
 def describe_plan(outcome: Outcome) -> str:
-    """Say what the user has to agree to."""
+    """Describe what the user has to confirm."""
     deleted, restored = len(outcome.deleted), len(outcome.restored)
     files = count(outcome.covered, "file")
     if not deleted:
@@ -143,7 +143,7 @@ def _describe_act(outcome: Outcome, target: str | None, *, is_part: bool) -> str
 
 
 def _describe_way(outcome: Outcome) -> str:
-    """Say over how many messages a switch went."""
+    """Count the messages that a switch undid and reapplied."""
     redone = len(outcome.redone)
     undone = len(outcome.messages) - redone
     if not redone:
@@ -156,7 +156,7 @@ def _describe_way(outcome: Outcome) -> str:
 
 
 def _describe_only(outcome: Outcome, target: str | None, *, is_part: bool) -> str:
-    """Say that one message was reverted, and that this was not a way back to before it."""
+    """Say that one message was reverted alone, and that later ones did not change."""
     verb = _VERBS[outcome.act][outcome.dry_run]
     name = escape(outcome.messages[0] if outcome.messages else target or "it")
     what = f"{_name_paths(outcome)} from {name}" if is_part else f"only {name}"
@@ -170,7 +170,7 @@ def _name_paths(outcome: Outcome) -> str:
 
 
 def _list_deeds(outcome: Outcome) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield what is told of the changed paths, in which colour, and the paths, each for one deed alone."""
+    """Yield each deed with its colour and its paths; each path belongs to one deed only."""
     others = {*outcome.merged, *outcome.created}
     restored = [path for path in outcome.restored if path not in others]
     yield "restore" if outcome.dry_run else "restored", "green", restored
@@ -181,11 +181,11 @@ def _list_deeds(outcome: Outcome) -> Iterator[tuple[str, str, Sequence[str]]]:
 
 
 def list_paths(outcome: Outcome) -> Iterator[str]:
-    """List what happens to each path; first come those that may hold the user's own edits."""
+    """List what happens to each path, beginning with those that may hold the user's own edits."""
     deeds, uncertain = _list_deeds(outcome), set(outcome.uncertain)
     changed = [(path not in uncertain, path, deed, colour) for deed, colour, paths in deeds for path in paths]
     if not any(is_certain for is_certain, *_ in changed):
-        # Of all of them the notes tell.
+        # The notes say so if all of them are uncertain.
         uncertain.clear()
 
     def render(each: tuple[bool, str, str, str]) -> str:
@@ -197,7 +197,7 @@ def list_paths(outcome: Outcome) -> Iterator[str]:
 
 
 def _list_marked(outcome: Outcome) -> Iterator[str]:
-    """List every file with conflict markers, because each needs a hand, and say what to do."""
+    """List every file with conflict markers, because each must be edited by hand, and say what to do."""
     if not outcome.marked:
         return
     number = count(len(outcome.marked), "file")
@@ -209,7 +209,7 @@ def _list_marked(outcome: Outcome) -> Iterator[str]:
 
 
 def _list_hunks(hunks: Sequence[Hunk], act: str) -> Iterator[str]:
-    """Show where texts collide: what each side has there."""
+    """Show where texts collide, with the lines of each side."""
     for hunk in hunks[:LISTED]:
         yield f"    line {hunk.line:,}:"
         yield from _show_side("current", hunk.ours)

@@ -28,7 +28,7 @@ def render_wrap(worktree: str, store: str, snapshot: Snapshot) -> Iterator[str]:
 
 
 def render_status(status: Status) -> Iterator[str]:
-    """Show where the shadow stands, and plainly what is not protected."""
+    """Show the state of the shadow, and clearly what is not protected."""
     yield f"{escape(status.worktree)} is protected"
     yield f"The store is {escape(status.store)}"
     yield f"The session is {escape(status.session)}{_describe_timeline(status)}"
@@ -56,15 +56,15 @@ def render_patch(patch: Patch) -> list[str]:
 
 
 def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[str]:
-    """Yield the patches one after the other; with `escape_content`, so that a terminal can show them.
+    """Yield the patches one after the other; with `escape_content`, safe for a terminal.
 
-    Without, they are exactly what git takes.
+    Without it, they are exactly what git accepts.
     """
     for file_diff in join_renames(diffs):
         patch = (escape_content and file_diff.patch) or file_diff.exact or file_diff.patch
         is_header = True
         for line in patch.removesuffix("\n").split("\n"):
-            # The lines of a file begin with a blank, a sign or a backslash.
+            # Lines of a file begin with a blank, a sign or a backslash, so these are headers.
             if line.startswith(("diff ", "@@ ")):
                 is_header = line.startswith("diff ")
             shown = escape_line(line) if is_header or escape_content else line
@@ -72,7 +72,7 @@ def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[
 
 
 def describe_diff(file_diff: FileDiff) -> tuple[str, str, str]:
-    """Return the letter, its colour, and the path; if it was renamed, after the one that it was before."""
+    """Return the letter, its colour, and the path; of a renamed file, `OLD -> NEW`."""
     path = escape(file_diff.path)
     if file_diff.renamed_from is None:
         return *LETTERS[file_diff.status], path
@@ -80,14 +80,14 @@ def describe_diff(file_diff: FileDiff) -> tuple[str, str, str]:
 
 
 def summarise_skipped(skipped: Sequence[Skipped]) -> str:
-    """Name the first skipped path with its reason, and how many there are."""
+    """Name the first skipped path with its reason, and count the others."""
     first = skipped[0]
     others = len(skipped) - 1
     return f"{first.path} ({first.reason})" + (f" and {count(others, 'other path')}" if others else "")
 
 
 def list_skipped(skipped: Sequence[Skipped], what: str) -> Iterator[str]:
-    """List the first skipped paths with their reasons; `what` they are, as `not protected`."""
+    """List the first skipped paths with their reasons; `what` describes them, such as `not protected`."""
     if not skipped:
         return
     yield paint("yellow", f"{count(len(skipped), 'path')} {what}:")
@@ -127,13 +127,13 @@ def advise_protecting(paths: Sequence[str]) -> str:
 
 
 def _list_changed(status: Status) -> Iterator[str]:
-    """Count what changed since the last record, and list the first paths of what is no message's."""
+    """Count the paths that changed since the last snapshot, and list the first outside any message."""
     outside = status.outside
     changed = f"{count(status.changed, 'path')} changed since the last snapshot"
     if not outside:
         yield changed
         return
-    # Acts since the last message are records too, so that the two may count different things.
+    # Acts since the last message are recorded too, so the two numbers may differ.
     if len(outside) == status.changed:
         yield f"{changed}, outside any message:"
     else:

@@ -1,4 +1,4 @@
-"""What a store holds and takes, what was removed from it, and whether it is sound, as lines for people."""
+"""The content and size of stores, what was removed, and whether a store is sound, as lines for people."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from shadowtree.results import reports
 
 _ADOPT = "was only moved, run 'shadowtree wrap' there first."
 NEARLY_FULL = 80
-"""From this share of its budget on, in per cent, what a store takes is shown in yellow."""
+"""From this percentage of its budget on, the size of a store is shown in yellow."""
 _MORE = "  and {:,} more"
 _NAMED_HURT = 5
-"""How many messages are named of those that one problem hurts; all are at the end."""
+"""How many of the messages that a problem hurts are named with it; all are listed at the end."""
 
 
-# What it takes
+# Content and size
 
 
 def render_stats(stats: reports.Stats, *, now_ms: int) -> Iterator[str]:
-    """Report what a store holds, what that takes, and of how much."""
+    """Report what a store holds, how much space that takes, and its budget."""
     yield f"The store of {escape(stats.worktree)} is {escape(stats.store)}"
     yield _describe_budget(stats)
     yield (
@@ -53,7 +53,7 @@ def _describe_budget(stats: reports.Stats) -> str:
 
 
 def list_figures(figures: Sequence[reports.PathFigure | reports.SessionFigure]) -> list[str]:
-    """Return a row for each path or session, with what it takes."""
+    """Return a row for each path or session, with its size."""
     return join_rows([(describe_size(figure.bytes), _name_figure(figure)) for figure in figures], "><")
 
 
@@ -82,7 +82,7 @@ def render_stores(stores: Sequence[reports.KnownStore], *, now_ms: int) -> Itera
 
 
 def _describe_store(known: reports.KnownStore) -> str:
-    """Name a worktree; the store is named where the worktree is not there to find it by."""
+    """Name a worktree, and also its store unless the worktree is still there."""
     if known.state == "there" and known.worktree is not None:
         return escape(known.worktree)
     where = f"{escape(known.worktree or 'unknown')} ({escape(known.store)})"
@@ -95,7 +95,7 @@ def _describe_store(known: reports.KnownStore) -> str:
 
 
 def ask_to_destroy(known: reports.KnownStore, folder: str) -> Iterator[str]:
-    """Ask for the folder's name, and say so if the path of the worktree is not the worktree any more."""
+    """Ask for the folder's name, and warn if the worktree is gone or was replaced."""
     yield f"This will {describe_destroying(known)}."
     if known.state == "replaced":
         yield f"Another directory is there now and will not be changed. If the old one {_ADOPT}"
@@ -105,7 +105,7 @@ def ask_to_destroy(known: reports.KnownStore, folder: str) -> Iterator[str]:
 
 
 def ask_to_destroy_all(stores: Sequence[reports.KnownStore]) -> Iterator[str]:
-    """Ask for a word before all stores go."""
+    """Ask the user to type a word before all stores are removed."""
     yield from (f"  {_describe_store(known)}" for known in stores)
     size = describe_size(sum(known.bytes for known in stores))
     yield f"This will permanently remove {count(len(stores), 'store')} ({size})."
@@ -128,7 +128,7 @@ def describe_destroying(known: reports.KnownStore) -> str:
 
 
 def describe_orphans(orphans: Sequence[reports.KnownStore]) -> str:
-    """Ask whether stores may be removed."""
+    """Ask whether the stores of vanished worktrees may be removed."""
     size = describe_size(sum(known.bytes for known in orphans))
     names = ", ".join(escape(known.worktree or known.store) for known in orphans)
     return (
@@ -217,7 +217,7 @@ def render_purged(purged: reports.Purged) -> Iterator[str]:
 
 
 def list_left_of_purge(purged: reports.Purged) -> Iterator[str]:
-    """Say why the bytes are, or may be, still in the store."""
+    """Say why the bytes are still in the store, or may be."""
     if purged.also_at:
         yield _describe_also_at(purged)
     if purged.unread:
@@ -229,7 +229,7 @@ def list_left_of_purge(purged: reports.Purged) -> Iterator[str]:
 
 
 def _describe_also_at(purged: reports.Purged) -> str:
-    """Say how many other paths keep the bytes."""
+    """Say how many other paths still have the content."""
     return f"{count(len(purged.also_at), 'other path')} still {_contain(purged.also_at)} this content"
 
 
@@ -243,7 +243,7 @@ def _contain(things: Sequence[str]) -> str:
 def render_check(
     report: reports.CheckReport, worktree: str, store: str, *, has_repaired: bool
 ) -> Iterator[str]:
-    """List what was repaired, what is damaged, whom that hurts, and what can be tried."""
+    """List what was repaired, what is damaged, which messages that hurts, and what the user can try."""
     for sentence in report.repaired:
         yield f"{paint('cyan', 'planned' if report.dry_run else 'repaired')}  {escape(sentence)}"
     if report.quarantine is not None:
@@ -273,7 +273,7 @@ def _name_hurt(messages: list[reports.HurtMessage]) -> str:
 
 
 def _advise(report: reports.CheckReport, adopting: str, *, has_repaired: bool) -> Iterator[str]:
-    """Say what can be tried; after a repair that is not the same once more."""
+    """Say what the user can try; after a repair, not the same repair again."""
     if not has_repaired:
         if not report.dry_run:
             yield "To repair what can be repaired, keeping the original files: shadowtree check --repair"
