@@ -1,10 +1,10 @@
-"""Whether a store still holds what was recorded in it, and which messages are hurt if not. Changes nothing.
+"""Check whether a store still holds what was recorded, and which messages are hurt if not. Changes nothing.
 
-It begins with what everything else depends on, and goes as far as it can:
+A check begins with what everything else depends on, and goes as far as it can:
 
     files ──▶ timeline ──▶ packs ──▶ trees and facts that the timeline names ──▶ cache ──▶ ref
 
-What counts as proof is in docs/decisions/0020-check.md and 0029-seals-alone.md.
+What counts as proof is explained in docs/decisions/0020-check.md and 0029-seals-alone.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 
 from shadowtree.base.errors import (
     Locked,
@@ -74,7 +74,7 @@ class Subject:
 def check_store(subject: Subject, *, read_data: bool) -> CheckReport:
     """Check a store, and once more under the lock if anything seems wrong.
 
-    Another process may be in the middle of a write: only what is still wrong under the lock is wrong.
+    Another process may be in the middle of a write, so only what is still wrong under the lock counts.
     """
     report = check_once(subject, read_data=read_data)
     if report.ok and not report.harmless:
@@ -96,7 +96,7 @@ def check_once(subject: Subject, *, read_data: bool) -> CheckReport:
 
 
 def find_hurt(subject: Subject) -> tuple[set[int], set[int], set[int]]:
-    """Find the messages, events and trees, by their numbers, that need something that is lost."""
+    """Find the messages, events and trees, by number, that need lost objects."""
     with closing(Check(subject)) as check:
         check.run()
         trees = {number for number, lost in check.lost_of.items() if lost}
@@ -115,22 +115,24 @@ class Check:
         self.problems: list[Problem] = []
         self.harmless: list[Problem] = []
         self.files: list[StoreFile] = []
+        self.leftovers: list[str] = []
+        """The temporary files of processes that died."""
         self.timeline: TimelineRows | None = None
         self.pack_faults: dict[str, PackFault] = {}
-        """By the names of packs."""
+        """By pack name."""
         self.journaled: list[PackBytes] = []
         """The journaled packs whose rows are whole."""
         self.bad_rows: list[PackBytes] = []
-        """The journaled packs whose rows are damaged, as they are."""
+        """The journaled packs whose rows are damaged, with their damaged bytes."""
         self.objects = Objects(self.layout.objects, journaled=lambda: reversed(self.journaled))
         self.reach = Reach(self.objects)
         self.lost_of: dict[int, set[bytes]] = {}
-        """For each live tree, by its number, what it needs and is lost."""
+        """By the number of each live tree, the lost objects that it needs."""
         self.hurt_events: set[int] = set()
-        """The events whose trees or changes need something that is lost."""
+        """The events whose trees or changes need lost objects."""
         self._read_copies = 0
         self._damaged: set[bytes] = set()
-        """Objects of which a copy does not have the hash of their name, of those that were read."""
+        """Objects with a copy, among those that were read, that does not match its id."""
 
     def close(self) -> None:
         """Close every file."""
@@ -142,12 +144,16 @@ class Check:
         """Check everything; with `read_data`, read and hash every stored object too."""
         self._check_files()
         if any(file.is_closed for file in self.files):
-            # Whatever is behind it would seem to be missing.
+            # Whatever cannot be read would seem to be missing.
             return CheckReport(self.problems, self.harmless)
         self._check_small_files()
         self._check_timeline()
+        self._check_leftovers()
         if os.path.isdir(self.layout.packs):
             self.objects.refresh()
+            for file in () if self.timeline is None else self.timeline.placing:
+                with suppress(StoreDamaged, StoreFailed):  # It may have been renamed already.
+                    self.objects.pack_set.hold_file(file)
             self._check_packs(read_data=read_data)
             if self.timeline is not None:
                 self._check_reach(self.timeline)
@@ -164,7 +170,7 @@ class Check:
         return CheckReport(self.problems, self.harmless, self._read_copies, len(self.lost_of))
 
     def named(self, *kinds: str) -> list[str]:
-        """Name the files or objects with a problem of some kinds, harmless ones last."""
+        """Return the names of files or objects with problems of some kinds, harmless ones last."""
         return [each.what for each in [*self.problems, *self.harmless] if each.kind in kinds]
 
     # Files
@@ -181,11 +187,21 @@ class Check:
                 modes = f"mode {file.mode & 0o7777:o}, not {file.wanted_mode:o}"
                 self._add("permissions", name, f"{name} has {modes}")
             if file.is_temporary:
-                self._add_harmless("leftover", name, f"{name} was left behind by a process that died")
-            elif not file.is_known:
+                continue
+            if not file.is_known:
                 self._add_harmless("unknown", name, f"{name} does not belong to a store")
             elif file.is_derived and not file.is_closed and not ends_with_checksum(path):
                 self._add_harmless("derived", name, f"{name} {ALTERED}; git does not need it")
+
+    def _check_leftovers(self) -> None:
+        """Find the files of processes that died; those that rows name are recorded, and are not leftovers."""
+        placing = [] if self.timeline is None else self.timeline.placing
+        recorded = {name for file in placing for name in (file.temporary, file.index)}
+        for file in self.files:
+            if file.is_temporary and os.path.basename(file.name) not in recorded:
+                self.leftovers.append(file.name)
+                said = f"{file.name} was left behind by a process that died"
+                self._add_harmless("leftover", file.name, said)
         for file in find_lone_indexes(self.layout.store, self.files):
             self._add_harmless("leftover", file.name, f"{file.name} is an index without its pack")
 
@@ -239,7 +255,7 @@ class Check:
             fault = find_pack_fault(packs, name, read_data=read_data)
             if fault is None and name in whole and not is_written(packs, whole[name]):
                 fault = PackFault(None, "does not match its copy in the timeline")
-            # Where something is wrong with a pack, the next question is with which objects.
+            # If something is wrong with a pack, find out which objects are damaged.
             bad = self._read_pack(name, total) if fault is not None or read_data else 0
             if fault is None and bad:
                 fault = PackFault(None, "is damaged")
@@ -256,7 +272,7 @@ class Check:
                     self._add("loose", id.hex(), f"the loose object {id.hex()} is damaged")
 
     def _read_pack(self, name: str, total: int) -> int:
-        """Read every object that the index of a pack names; count those that are not whole in it."""
+        """Read every object that the index of a pack names; return how many are damaged."""
         pack, bad = open_pack(self.layout.packs, name), 0
         if pack is None:
             return 0
@@ -281,7 +297,7 @@ class Check:
     # Trees
 
     def _check_reach(self, timeline: TimelineRows) -> None:
-        """Find what live trees and changes need and is lost, and the events that this hurts."""
+        """Find the lost objects that live trees and changes need, and the events that this hurts."""
         self.reach = Reach(self.objects, self._damaged)
         events_of_tree: dict[int, set[int]] = {}
         for event in timeline.events.values():
@@ -294,8 +310,8 @@ class Check:
             for id in lost:
                 hurt.setdefault(id, set()).update(events_of_tree.get(tree, ()))
         for number, change in timeline.changes():
-            # What an act found as it should be is on the disk; it need not be stored. Nor need what an act
-            # only noted that moved no file.
+            # A state that an act found as wanted already is on disk and need not be stored. Nor need states
+            # that an act only noted, without moving any file.
             act = timeline.events.get(number)
             is_noted = act is not None and act.message is None and act.before == act.after
             if timeline.is_forgotten(number) or change.old == change.new or is_noted:
@@ -307,7 +323,7 @@ class Check:
         self._add_lost(timeline, hurt)
 
     def _add_lost(self, timeline: TimelineRows, hurt: dict[bytes, set[int]]) -> None:
-        """Report objects that hurt the same messages together: a pack may have held thousands."""
+        """Report lost objects, those that hurt the same messages together: a pack may have held thousands."""
         groups: dict[tuple[HurtMessage, ...], list[bytes]] = {}
         for id, events in hurt.items():
             known = [timeline.events[number] for number in sorted(events) if number in timeline.events]
@@ -322,7 +338,7 @@ class Check:
     # Ref and cache
 
     def _check_ref(self) -> None:
-        """Make sure that git finds where to begin."""
+        """Check that git can read the refs, and that HEAD's ref names a stored object."""
         packed = disk.read_if_there(os.path.join(self.layout.store, "packed-refs")) or b""
         lines = packed.split(b"\n")
         if lines.pop() or not all(_PACKED_REF.fullmatch(line) for line in lines):

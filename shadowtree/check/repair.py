@@ -1,7 +1,7 @@
 """Repair what a check found, as far as hashes, checksums or the timeline prove what was there.
 
-Whatever is changed or removed is copied into quarantine first. What is whole is never touched, so that no
-message can be worse off. Only for the holder of the store's lock.
+Whatever is changed or removed is kept in quarantine, except leftovers and the cache. Whatever is whole is
+never touched, so no message can be worse off. `Repair` needs the store's lock.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def repair_store(
     forget: Callable[[set[int], set[int], set[int]], list[str]] | None,
     done_before: Sequence[str] = (),
 ) -> CheckReport:
-    """Repair what a full check finds, heal from the worktree by a `record`, `forget` the rest; check again.
+    """Repair what a full check finds, heal from the worktree by `record`, `forget` the rest, and check again.
 
-    Both are passed in, because a check knows neither how to record nor how to forget. Without a `record`, say
-    what a repair would do.
+    Both functions are passed in, because this package knows neither how to record nor how to forget. Without
+    `record`, only report what a repair would do.
     """
     if record is None:
         return foresee_repair(subject, now_ns)
@@ -67,9 +67,9 @@ def repair_store(
 
 
 def foresee_repair(subject: Subject, now_ns: int) -> CheckReport:
-    """Say what a repair would do, and change nothing."""
+    """Report what a repair would do, and change nothing."""
     with ExitStack() as stack:
-        # If the modes of files keep us from the lock, that is what the report is about.
+        # If file modes prevent taking the lock, the report is about that.
         with suppress(StoreFailed):
             stack.enter_context(subject.held())
         found = stack.enter_context(closing(Check(subject)))
@@ -80,7 +80,7 @@ def foresee_repair(subject: Subject, now_ns: int) -> CheckReport:
 
 
 def _heal(subject: Subject, now_ns: int, record: Callable[[], object]) -> list[str]:
-    """Store again what the worktree still has: what a snapshot covers, and lost content of other files."""
+    """Store again what the worktree still has: covered files, and lost content of other files."""
     try:
         record()
         done = ["content that is still in the worktree stored again"]
@@ -104,11 +104,11 @@ class Repair:
         name = strftime("%Y%m%dT%H%M%S", gmtime(now_ns // 10**9)) + f".{now_ns // 10**6 % 1000:03}Z"
         self._quarantine = os.path.join(self._layout.store, QUARANTINE, name)
         self.done: list[str] = []
-        """What was done, or would be, a sentence each."""
+        """What was done, or would be, one sentence each."""
 
     @property
     def quarantine(self) -> str | None:
-        """The directory with what was changed, as it was before; None: nothing had to be kept."""
+        """The directory with what was changed, as it was before; None if nothing had to be kept."""
         return self._quarantine if os.path.isdir(self._quarantine) else None
 
     @property
@@ -136,7 +136,7 @@ class Repair:
         self._clear_away()
 
     def heal_from_worktree(self) -> None:
-        """Store lost content again that a file still has at the path where a hurt tree had it.
+        """Store lost content again if a file still has it at the path where a hurt tree had it.
 
         A snapshot stores whatever is covered today; this is for files that no longer are.
         """
@@ -178,14 +178,18 @@ class Repair:
         mend(self._layout.store, file, self._worktree)
 
     def _clear_away(self) -> None:
-        """Remove what dead processes left, what git can make again, and what nothing needs."""
-        files = self._check.files
-        unwanted = [file.name for file in files if file.is_temporary]
-        # A pack that was made just now may have the name of one that a killed repair was about to add.
-        unwanted += [file.name for file in find_lone_indexes(self._layout.store, files)]
-        for name in unwanted:
-            path = os.path.join(self._layout.store, name)
-            self._do(f"{name} removed", disk.remove_file, path)
+        """Clear away leftovers, damaged files that git can make again, and a cache that may be wrong."""
+        timeline = self._check.timeline
+        knows_rows = timeline is not None and not timeline.faults
+        for name in self._check.leftovers:
+            if knows_rows:
+                self._do(f"{name} removed", disk.remove_file, os.path.join(self._layout.store, name))
+            else:
+                # A row that cannot be read may name it.
+                self._do(f"{name} moved to quarantine", self._take_away, name)
+        # Check again: a pack that was just written may have the name that a killed repair left an index for.
+        for file in find_lone_indexes(self._layout.store, self._check.files):
+            self._do(f"{file.name} removed", disk.remove_file, os.path.join(self._layout.store, file.name))
         for name in self._check.named("derived"):
             self._do(f"{name} moved to quarantine", self._take_away, name)
         if self._check.named("cache") or self.has_to_heal:
@@ -198,14 +202,14 @@ class Repair:
     # Timeline
 
     def _rewrite_timeline(self, timeline: TimelineRows) -> None:
-        # The log of the file belongs to it, and goes when nobody has it open any more.
+        # The log is part of the timeline, and is removed when no process has it open any more.
         for suffix in OF_SQLITE:
             self._keep("timeline.db" + suffix)
         timeline.close()
         rewrite_timeline(self._layout.timeline)
 
     def _mend_rows(self) -> None:
-        """Put journaled packs aside whose rows are damaged; their files were mended before."""
+        """Move damaged rows of journaled packs to quarantine; the packs' files were repaired before."""
         rows = self._check.bad_rows
         if rows:
             copies = "copy of a pack" if len(rows) == 1 else "copies of packs"
@@ -213,7 +217,7 @@ class Repair:
             self._do(said, self._replace_rows, rows)
 
     def _replace_rows(self, rows: list[PackBytes]) -> None:
-        """Make what is whole in damaged rows durable elsewhere, and only then drop the rows."""
+        """Make whatever is whole in damaged rows durable elsewhere, and only then drop the rows."""
         objects, packs = self._check.objects, self._layout.packs
         missing = [row.name for row in rows if not os.path.exists(os.path.join(packs, row.name + ".pack"))]
         for row in rows:
@@ -230,7 +234,7 @@ class Repair:
         objects.refresh()
 
     def _open_aside(self, name: str) -> Pack | None:
-        """Open a pack that was put aside, whatever its index says; None: not even its ends are there."""
+        """Open a pack in quarantine, with a rebuilt index; None if not even its ends are there."""
         directory = os.path.join(self._quarantine, _ROWS)
         index, _ = rebuild_index(directory, name)
         try:
@@ -248,7 +252,7 @@ class Repair:
         rest = [name for name in faults if name not in whole]
         for name in [name for name in rest if faults[name].index is not None]:
             self._do(f"index of {name} rebuilt", self._mend_index, name)
-        # Read with a damaged index, objects look worse than they are: only what the pack itself lacks counts.
+        # With a damaged index, objects look worse than they are: only faults of the pack itself count.
         unsound = [name for name in rest if faults[name].pack is not None]
         if unsound:
             said = f"sound objects of {', '.join(unsound)} repacked, and the damaged pack moved to quarantine"
@@ -267,7 +271,7 @@ class Repair:
             self._check.pack_faults[name] = PackFault(None, "lacks objects")
 
     def _rewrite(self, names: list[str]) -> None:
-        """Copy what is whole in damaged packs and in no sound one, and only then put them aside."""
+        """Copy whatever is whole in damaged packs and in no sound one; only then move them to quarantine."""
         others = [pack for pack in self._check.objects.packs() if pack.name not in names]
         with self._new_pack(in_place_of=names) as writer:
             for name in names:
@@ -301,7 +305,7 @@ class Repair:
 
     @contextmanager
     def _new_pack(self, in_place_of: Collection[str] = ()) -> Iterator[PackWriter]:
-        """Make what the body writes durable, in place of other packs, whose rows go."""
+        """Yield a pack to write to, make it durable, and drop the rows of the packs that it replaces."""
         objects, packs = self._check.objects, self._layout.packs
         objects.refresh()
         writer = objects.start_pack()
@@ -314,7 +318,7 @@ class Repair:
             raise
         disk.sync_names(packs)
         if in_place_of:
-            # Without a timeline there is nothing to be done with.
+            # Without a readable timeline, there are no rows to drop.
             with suppress(ShadowError), closing(Journal(self._layout.timeline)) as journal:
                 journal.packs.drop(in_place_of)
 

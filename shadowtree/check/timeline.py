@@ -1,8 +1,8 @@
-"""The timeline as a check reads it: every row that can be read, and a fault for whatever cannot.
+"""Read the timeline for a check: every row that can be read, and a fault for each that cannot.
 
 A seal proves that a row is what was written (docs/decisions/0024-seals.md). Lost rows leave gaps in the
-numbers, or too few changes. SQLite's own check finds damaged indexes and pages; a repair then writes the file
-anew from its rows.
+numbers, or too few changes. SQLite's own check finds damaged indexes and pages; a repair then rewrites the
+file from its rows.
 """
 
 from __future__ import annotations
@@ -17,10 +17,18 @@ from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import Change
 from shadowtree.results.reports import HurtMessage
 from shadowtree.store.git_format import PackBytes
+from shadowtree.store.pack_writer import PackFile
 from shadowtree.system import disk
 from shadowtree.timeline import schema
 from shadowtree.timeline.database import Database, has_schema, require_format
-from shadowtree.timeline.pack_rows import JOURNALED, ROWS, decode_row, decode_versions, require_name
+from shadowtree.timeline.pack_rows import (
+    JOURNALED,
+    PLACING,
+    ROWS,
+    decode_row,
+    decode_versions,
+    require_name,
+)
 from shadowtree.timeline.schema import Event, MessageRow, Table, TreeRecord
 from shadowtree.timeline.unprotected import decode_skips
 
@@ -42,7 +50,7 @@ _MESSAGE_OF_EVENT = schema.EVENTS.columns.index("message")
 
 @frozen
 class Fault:
-    """Something that is wrong with a timeline."""
+    """Something wrong in a timeline."""
 
     what: str
     """Which row or table."""
@@ -52,18 +60,20 @@ class Fault:
 
 
 class TimelineRows:
-    """The rows of a timeline, as far as they can be read. Raises StoreDamaged if the file is no timeline."""
+    """The rows of a timeline, as far as they can be read. Raises StoreDamaged if the file is not one."""
 
     def __init__(self, path: str) -> None:
         self.faults: list[Fault] = []
         self.is_file_damaged = False
-        """SQLite finds the file damaged, whatever the rows say."""
+        """SQLite finds the file damaged, apart from any faults in rows."""
         self.trees: dict[int, TreeRecord] = {}
         self.sessions: dict[int, str] = {}
         self.messages: dict[int, MessageRow] = {}
         self.events: dict[int, Event] = {}
         self.intents = 0
-        """How many acts are going on, or were interrupted."""
+        """How many acts are in progress, or were interrupted."""
+        self.placing: list[PackFile] = []
+        """The packs that still have to be renamed: their temporary files hold recorded objects."""
         self._damaged_trees: set[int] = set()
         self._named: dict[int | None, tuple[int, str]] = {}
         """Session and id of each live message, and of damaged rows as far as they can be read."""
@@ -84,13 +94,13 @@ class TimelineRows:
         return [tree for tree in self.trees.values() if tree.forgotten_ms is None]
 
     def is_forgotten(self, event: int) -> bool:
-        """Whether an event, or its message, was forgotten, so that nothing needs its objects."""
+        """Return whether an event, or its message, was forgotten, so that nothing needs its objects."""
         row = self.events.get(event)
         message = None if row is None or row.message is None else self.messages.get(row.message)
         return any(each is not None and each.forgotten_ms is not None for each in (row, message))
 
     def name_messages(self, numbers: Iterable[int | None]) -> list[HurtMessage]:
-        """Name messages by session and id, but for forgotten ones."""
+        """Return messages by session and id, except forgotten ones."""
         known = [self._named[number] for number in dict.fromkeys(numbers) if number in self._named]
         return [HurtMessage(self.sessions.get(session, "?"), id) for session, id in known]
 
@@ -123,7 +133,8 @@ class TimelineRows:
         self._check(schema.PURGED, schema.PURGED.decode)
         self._check(schema.WRITER, schema.WRITER.decode)
         self._check(schema.REMOTES, schema.REMOTES.decode)
-        self._check(schema.PACKS, decode_row, ROWS)
+        packs = self._rows(schema.PACKS, decode_row, ROWS)
+        self.placing = [row.file for row in packs if row.state == PLACING]
         self._check(schema.PACKS, decode_versions, "SELECT name, versions FROM packs")
         self._find_lost_rows()
         for event in self.events.values():
@@ -148,7 +159,7 @@ class TimelineRows:
                 except (AttributeError, TypeError, ValueError) as error:
                     self._add_row_fault(table.name, row, error)
         except OutOfSpace:
-            # SQLite needs some room to read: that says nothing about the timeline.
+            # SQLite needs some disk space to read, so this proves nothing about the timeline.
             raise
         except ShadowError as error:
             self._add_file_fault(error.what if isinstance(error, StoreDamaged) else str(error))
@@ -158,7 +169,7 @@ class TimelineRows:
         self.faults.append(Fault("timeline", why))
 
     def _add_row_fault(self, table: str, row: Any, error: Exception) -> None:
-        """Note a damaged row, with the messages that it hurts: its columns are good enough to name them."""
+        """Note a damaged row and the message that it hurts: its columns are good enough to identify it."""
         number = row[0] if isinstance(row[0], int) else None
         message: object = None
         if table == "trees" and number is not None:
@@ -187,15 +198,15 @@ class TimelineRows:
                 self.faults.append(Fault(f"events {event}", why, message))
 
 
-# Written anew
+# Rewriting
 
 
 def rewrite_timeline(path: str) -> None:
-    """Replace a damaged timeline by a sound one with the same rows; StoreDamaged if rows are lost.
+    """Replace a damaged timeline with a sound one that has the same rows; StoreDamaged if rows are lost.
 
-    All rows or none: a message that lost some of its changes would be reverted in part, and nobody would
-    know. A row whose seal is wrong is copied as it is, and stays wrong. Only for the holder of the lock, with
-    no other connection open.
+    All rows are copied or none: a message that lost some of its changes would be reverted in part, and nobody
+    would notice. A row with a wrong seal is copied unchanged, and stays wrong. The caller holds the lock,
+    with no other connection open.
     """
     temporary = disk.name_temporary(os.path.dirname(path))
     try:
@@ -205,7 +216,7 @@ def rewrite_timeline(path: str) -> None:
             disk.sync(fd, temporary)
         finally:
             os.close(fd)
-        # A log of the old file would be taken for one of the new; all that is in it was copied.
+        # A log of the old file would be applied to the new one; everything in it was copied.
         for suffix in ("-wal", "-shm"):
             disk.remove_file(path + suffix)
         disk.rename(temporary, path)
@@ -218,7 +229,7 @@ def rewrite_timeline(path: str) -> None:
 def _copy_rows(source: str, target: str) -> None:
     try:
         with closing(sqlite3.connect(source, isolation_level=None)) as old:
-            # The format that the file says may be what is damaged.
+            # The format number in the file may be what is damaged.
             if not has_schema(old):
                 require_format(old, source)
             with closing(sqlite3.connect(target, isolation_level=None)) as new:
@@ -247,9 +258,9 @@ def _copy_tables(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
 
 
 def _require_all(table: str, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """Raise StoreDamaged if an index knows of more rows than were found: a page may end too early.
+    """Raise StoreDamaged if an index lists more rows than were found: a page may end too early.
 
-    An index that knows of fewer is damaged itself, and has been made anew.
+    An index that lists fewer is damaged itself, and was rebuilt in the new file.
     """
     ((copied,),) = new.execute(f"SELECT count(*) FROM {table} NOT INDEXED")
     for _, index, _, _, is_partial in new.execute(f"PRAGMA index_list({table})").fetchall():

@@ -1,6 +1,6 @@
-"""The rows of a session without some paths, for those who are not to see them: nothing here is changed.
+"""Leave paths out of the rows of a session that are pushed. Nothing recorded here is changed.
 
-A path that is left out becomes unknown, as one that is purged does: it is never taken for absent.
+A path that is left out becomes unknown, like a purged one; it never counts as absent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from shadowtree.store.objects import ObjectSink
+    from shadowtree.store.pack_writer import ObjectSink
 
     Rows = dict[str, list[dict[str, Any]]]  # Any: what columns hold
 
@@ -28,14 +28,14 @@ _UNKNOWN = -1
 
 
 def exclude_paths(rows: Rows, patterns: Sequence[str], objects: Objects, pack: ObjectSink) -> Rows:
-    """Return rows in which nothing is said of what patterns match, as in a `.gitignore`."""
+    """Return rows without the paths that some patterns match, as in a `.gitignore`."""
     live = [row for row in rows["trees"] if row["forgotten"] is None]
     changed = {RelPath(row["path"]) for row in rows["changes"]}
     paths = _Matcher(objects, patterns).find_all({row["tree"] for row in live}, changed)
     if not paths:
         return rows
     eraser = Eraser(objects, pack, Tombstones(frozenset(paths)), EXCLUDED)
-    # Contents beside a tree are those of files that acts found uncovered, or merged.
+    # Contents kept next to a tree are those of files that acts found uncovered, or merged.
     hidden = {
         row[column]
         for row in rows["changes"]
@@ -61,7 +61,7 @@ def exclude_paths(rows: Rows, patterns: Sequence[str], objects: Objects, pack: O
 
 
 def list_included(trees: Iterable[bytes], patterns: Sequence[str], objects: Objects) -> set[RelPath]:
-    """List the files in some trees, but for what patterns match."""
+    """List the files in some trees, except those that patterns match."""
     waiting = [(ROOT, tree) for tree in trees]
     matched = _Matcher(objects, patterns).find_all([tree for _, tree in waiting], ())
     walker, seen, found = Walker(objects), set(waiting), set()
@@ -80,7 +80,7 @@ def list_included(trees: Iterable[bytes], patterns: Sequence[str], objects: Obje
 
 
 def _veil(row: dict[str, Any]) -> dict[str, Any]:  # Any: what columns hold
-    """Say of a change only that there was one."""
+    """Return the row of a change that only shows that there was one."""
     sides = [side for side in ("old", "new") if row[f"{side}_mode"] is not None]
     veiled = {f"{side}_mode": _UNKNOWN for side in sides} | {f"{side}_blob": None for side in sides}
     reason = "\0".join([EXCLUDED] * len(sides)).encode()
@@ -88,7 +88,7 @@ def _veil(row: dict[str, Any]) -> dict[str, Any]:  # Any: what columns hold
 
 
 class _Matcher:
-    """Finds the paths that patterns match; what several trees share is looked at once."""
+    """Finds the paths that patterns match; what several trees share is read once."""
 
     def __init__(self, objects: Objects, patterns: Sequence[str]) -> None:
         self._walker = Walker(objects)
@@ -96,7 +96,7 @@ class _Matcher:
         self._seen: set[tuple[RelPath, bytes]] = set()
 
     def find_all(self, trees: Iterable[bytes], others: Iterable[RelPath]) -> set[RelPath]:
-        """Find the files and directories in some trees that are matched, and other paths that are."""
+        """Return the matching files and directories in some trees, and the matching paths in `others`."""
         found: set[RelPath] = set()
         waiting = [(ROOT, tree, self._rules) for tree in trees]
         while waiting:

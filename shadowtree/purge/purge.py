@@ -1,13 +1,14 @@
-"""Removing a secret from a store for good: from every tree, and then from every file of the store.
+"""Remove a secret from a store for good: from every tree, and then from every file of the store.
 
-    find      search the recorded trees for it, and for what else holds the same bytes
-    record    in one transaction: trees, facts and commits without it, changes and texts that do not mention
-              it, and a tombstone that keeps snapshots from storing it again
-    finish    sweep away what nothing needs any more, write the timeline anew, throw away the cache
+    find      search the recorded trees for it, and for other paths that hold the same bytes
+    record    in one transaction: trees and facts without it, changes and texts that do not mention it, and a
+              tombstone that keeps snapshots from storing it again
+    finish    remove refs and logs of older commits, sweep what nothing needs any more, rewrite the timeline,
+              wipe the cache
 
-A kill before the transaction changes nothing. After it, what is purged is in no tree any more, and the next
-holder of the lock finishes: until then the tombstone says that it is not done. The sweep is passed in,
-because purging and retention do not know each other.
+A kill before the transaction changes nothing. After it, the secret is in no tree any more, and the next
+holder of the lock finishes the purge: until then, the tombstone is marked as not done. The sweep is passed
+in, because purging and retention do not know each other.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ if TYPE_CHECKING:
         """How something is purged."""
 
         everywhere: bool
-        """Under any other name too."""
+        """Purge the same contents under any other name too."""
         dry_run: bool
         """Change nothing, and return what would be removed."""
         confirm: Callable[[Purged], bool] | None
-        """Asked before anything is removed."""
+        """Called before anything is removed; False stops it."""
 
 
 __all__ = ["PurgeOptions", "allow", "finish", "finish_interrupted", "purge", "read_target"]
@@ -53,7 +54,7 @@ __all__ = ["PurgeOptions", "allow", "finish", "finish_interrupted", "purge", "re
 Locked = Callable[[], AbstractContextManager[OpenStore]]
 """Takes the lock."""
 Sweep = Callable[[OpenStore], tuple[int, int]]
-"""Removes all that nothing needs; gives how many objects and bytes are gone."""
+"""Removes everything that nothing needs; returns how many objects and bytes were removed."""
 
 
 def purge(locked: Locked, target: Target, sweep: Sweep, how: PurgeOptions) -> Purged:
@@ -97,24 +98,24 @@ def _purge(opened: OpenStore, target: Target, sweep: Sweep, how: PurgeOptions) -
 
 
 class _Rewriting:
-    """The records of a store without what is purged, on the way to being recorded."""
+    """The records of a store without what is purged, before these are recorded."""
 
     def __init__(self, opened: OpenStore, found: Find, text: str | None) -> None:
         self._opened = opened
         self._found = found
         self._pack: PackWriter = opened.objects.start_pack()
         self._rows: list[tuple[int, bytes, bytes, bytes, int]] = []
-        """The records that are others than they were."""
+        """The tree records that change."""
         eraser = Eraser(opened.objects, self._pack, found.tombstones)
         for record in opened.journal.live_trees():
             self._rewrite(record, eraser)
         self._changes = opened.journal.purges.changes_to(found.tombstones)
-        # A text is redacted alone, not what else is in the files that hold it.
+        # If a text is purged, only that is redacted, and nothing else from the files that hold it.
         self._redactions = plan_redactions(opened, found.blobs if text is None else (), text)
 
     @property
     def is_nothing(self) -> bool:
-        """Whether neither a tree nor a text holds it."""
+        """Whether it is in no tree and no text."""
         found = self._found
         return self._redactions.is_nothing and not (found.paths or found.also_at or found.unread)
 
@@ -130,7 +131,7 @@ class _Rewriting:
             self._rows.append((record.number, tree, facts, also, files))
 
     def foresee(self) -> Purged:
-        """Report what recording this would do."""
+        """Return what recording this would do."""
         journal, found = self._opened.journal, self._found
         numbers = journal.purges.messages_of_events([event for event, _ in self._changes])
         numbers |= {number for (table, _, number), _ in self._redactions.texts if table == "messages"}
@@ -172,7 +173,7 @@ class _Rewriting:
 
 
 def allow(locked: Locked, target: Target) -> list[str]:
-    """Let what was purged be covered again; return the paths and the ids."""
+    """Allow snapshots to cover again what was purged; return the paths and the ids."""
     with locked() as opened:
         removed = opened.journal.purges.remove(target.path, target.blob)
     if not removed:
@@ -184,7 +185,7 @@ def allow(locked: Locked, target: Target) -> list[str]:
 
 
 def _finish_now(opened: OpenStore, sweep: Sweep, target: Target) -> tuple[int, int]:
-    """Finish what is recorded; a bare error would read as if nothing had been done."""
+    """Finish the recorded purge; errors mention it, or they would read as if nothing had been done."""
     where = "tree" if target.text is None else "message"
     came_to = f"{target.name} is gone from every {where}, and a later command removes its bytes"
     try:
@@ -196,14 +197,16 @@ def _finish_now(opened: OpenStore, sweep: Sweep, target: Target) -> tuple[int, i
 
 
 def finish(opened: OpenStore, sweep: Sweep) -> tuple[int, int]:
-    """Remove from every file of the store what is purged, then note that nothing is left of it."""
+    """Remove what is purged from every file of the store, then record that the purge is done."""
     store = opened.layout.store
-    # What processes that died left, what git wrote of older commits, and what a repair set aside.
+    # Otherwise a recorded pack whose renaming failed would be removed as a leftover.
+    opened.publisher.make_good()
+    # Leftovers of processes that died, files that git derived from packs, and its notes of older commits.
     for file in list(list_files(store)):
         if not file.is_directory and (file.is_temporary or file.is_derived or file.is_of_commits):
             disk.remove_file(os.path.join(store, file.name))
     begin_ref(opened.layout)
-    # Names of sessions and branches are names of directories too.
+    # Names of sessions and branches are also names of directories.
     for directory, _, _ in os.walk(os.path.join(store, "refs"), topdown=False):
         with suppress(OSError):
             os.rmdir(directory)
@@ -219,11 +222,11 @@ def finish(opened: OpenStore, sweep: Sweep) -> tuple[int, int]:
 
 
 def finish_interrupted(opened: OpenStore, sweep: Sweep) -> str:
-    """Finish a purge that was interrupted, and say whether that was possible."""
+    """Finish an interrupted purge; return a note on whether that succeeded."""
     try:
         finish(opened, sweep)
     except ShadowError as error:
-        # What is purged is in no tree any more; who does something else may go on.
+        # What is purged is in no tree any more, so a command that does something else may go on.
         return f"an interrupted purge is not finished yet: {error}"
     return "an interrupted purge was finished"
 

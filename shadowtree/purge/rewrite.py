@@ -1,12 +1,12 @@
-"""Recorded trees without what is purged: made anew from where it was up to the root, with their facts.
+"""Rewrite recorded trees and their facts without what is purged, from its place up to the root.
 
               tree            facts                       tree          facts
     src/      key.pem 1f…     mode 600 key.pem    ──▶     a.py 77…      skipped key.pem/purged
               a.py    77…
 
-A name that is taken out is listed as skipped beside the tree: it is unknown then, not absent (invariant 7).
-The text of rules is recorded beside trees too. One that is purged becomes a rule that leaves out everything:
-whatever the tree does not hold is unknown then.
+A removed name is listed as skipped in the facts, so it is unknown, not absent (invariant 7). Facts also hold
+the texts of rules. A purged text becomes a rule that leaves out everything, so whatever the tree does not
+hold is unknown.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from shadowtree.store.walk import Walker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.objects import ObjectSink
+    from shadowtree.store.pack_writer import ObjectSink
 
 Hit = tuple[RelPath, bytes]
-"""A path that is taken out, with the id of what it held; a directory without files held nothing."""
+"""A removed path, with the id of its content; empty for a directory without files."""
 _Key = tuple[RelPath | None, bytes | None, bytes | None]
-"""What decides what is made of a directory: tree, facts, and where it is, if a path in it is purged."""
+"""What determines a rewritten directory: tree, facts, and its path if a path in it is purged."""
 
 
 @frozen
@@ -47,14 +47,14 @@ class Erased:
     """A directory without what is purged."""
 
     tree: bytes | None
-    """None: no file is left in it."""
+    """None if no file is left in it."""
     facts: bytes | None
     hits: frozenset[Hit]
-    """Relative to the directory."""
+    """What was removed, relative to the directory."""
 
 
 class _Directory:
-    """A directory of a recorded tree, and what of it is purged."""
+    """A directory of a recorded tree, and which parts of it are purged."""
 
     def __init__(
         self, path: RelPath, tree: bytes | None, facts: bytes | None, objects: Objects, purged: Tombstones
@@ -71,14 +71,14 @@ class _Directory:
         whole = {name for name in self.entries.keys() | facts_of.keys() if join(path, name) in purged.paths}
         names = (trees.keys() | facts_of.keys()) - whole
         self.entered = {name: (trees.get(name), facts_of.get(name)) for name in names}
-        """The directories in it that are not taken out whole, with their trees and facts."""
+        """The directories in it that are not removed as a whole, with their trees and facts."""
         files = self.entries.keys() - trees.keys()
         self.gone = whole | {name for name in files if self.entries[name].id in purged.blobs}
-        """The names that are taken out."""
+        """The names that are removed."""
 
 
 class Eraser:
-    """Makes trees and facts anew, and puts them into a pack. What several trees share is made once."""
+    """Rewrites trees and facts into a pack. What several trees share is rewritten once."""
 
     def __init__(
         self, objects: Objects, pack: ObjectSink, tombstones: Tombstones, reason: str = PURGED
@@ -99,7 +99,7 @@ class Eraser:
                 directory = _Directory(*found, self._objects, self._tombstones)
                 order.append(directory)
                 waiting += [(join(found[0], name), *ids) for name, ids in directory.entered.items()]
-        # Whatever is below a directory came after it.
+        # Whatever is below a directory comes after it in the list.
         for each in reversed(order):
             self._done[self._key(each.path, each.tree, each.facts)] = self._erase_in(each)
         erased = self._find_done(ROOT, tree, facts)
@@ -117,7 +117,7 @@ class Eraser:
         return self._done.get(self._key(path, tree, facts))
 
     def _erase_in(self, directory: _Directory) -> Erased:
-        """Make one directory anew, after those below it."""
+        """Rewrite one directory, after those below it."""
         gone = directory.gone
         hits = {hit for name in gone for hit in self._list_hits(directory, name)}
         entries = [
@@ -144,14 +144,14 @@ class Eraser:
         if entry is None or entry.mode != MODE_TREE:
             yield RelPath(name), b"" if entry is None else entry.id
             return
-        # The same directory may be there twice, at two paths.
+        # The same directory may occur at two paths.
         for path, _, rows in Walker(self._objects, lambda _: True).walk(entry.id, RelPath(name)):
             yield from [(join(path, sub), id) for mode, sub, id in rows if mode != TREE_MODE]
 
     def _erase_facts(
         self, directory: _Directory, below: dict[bytes, Erased], *, is_emptied: bool
     ) -> bytes | None:
-        """Make the facts of one directory anew."""
+        """Rewrite the facts of one directory."""
         blobs = {
             name: entry.id
             for name, entry in directory.fact_entries.items()
@@ -174,7 +174,7 @@ class Eraser:
         return self._put_tree(entries, directory.facts)
 
     def _replace_rules(self, gone: set[bytes], blobs: dict[bytes, bytes]) -> None:
-        """Replace the texts of rules that are purged by a rule that leaves out everything."""
+        """Replace purged texts of rules with a rule that leaves out everything."""
         purged = self._tombstones.blobs
         for name in (IGNORE_BLOB, EXCLUDE_BLOB):
             if blobs.get(name) in purged:

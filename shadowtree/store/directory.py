@@ -1,7 +1,7 @@
-"""A store as a directory: made whole or not at all, opened with suspicion, bound to one worktree.
+"""A store as a directory: created whole or not at all, checked when it is opened, bound to one worktree.
 
-It is an ordinary git repository with three files of ours beside: who it belongs to (`shadowtree.json`), the
-timeline, and a cache that may be thrown away. Here too: the names of its files, and which worktrees are too
+It is an ordinary git repository with further files: the identity (`shadowtree.json`), the timeline, a cache
+that may be deleted, and the lock. This module also names these files, and decides which worktrees are too
 broad to have a store.
 """
 
@@ -41,11 +41,11 @@ from shadowtree.system.locations import Places
 from shadowtree.system.syscalls import host_name, is_process_alive
 
 HEAD_REF = "refs/heads/shadowtree"
-"""What HEAD names: an empty commit, until the conversation is made into commits. Without any ref, git would
-complain of a store."""
+"""The ref that HEAD names. It leads to an empty commit, until sessions are written as commits. Without any
+ref, git would complain about a store."""
 
 OWN_REFS = (b"refs/heads/sessions/", b"refs/heads/undone/", b"refs/heads/branches/", b"refs/shadowtree/")
-"""What the refs begin with that the conversation is made into; all others, but for HEAD's, are the user's."""
+"""The prefixes of the refs to sessions as commits; all other refs, except HEAD's, are the user's."""
 
 _PACKED_REF = re.compile(rb"^([0-9a-f]{40}) (refs/.+)$", re.MULTILINE)
 _ID = re.compile(rb"[0-9a-f]{40}")
@@ -55,15 +55,15 @@ _DIRECTORIES = ("objects", "objects/pack", "objects/info", "refs", "refs/heads",
 _HEAD = f"ref: {HEAD_REF}\n".encode()
 _ROOT_COMMIT = encode_commit(EMPTY_TREE, (), 0, b"A store of shadowtree\n")
 ROOT_COMMIT = object_id(b"commit", _ROOT_COMMIT)
-"""What the ref that HEAD names begins at."""
+"""The empty commit that the ref in HEAD leads to at first."""
 
 
 class StoreLayout:
-    """The files of one store."""
+    """The paths of one store's files."""
 
     def __init__(self, store: str) -> None:
         self.store = store
-        # Plain text: it is made several times a command, and `os.path.join` takes ten times as long.
+        # Formatted: this is made several times per command, and `os.path.join` takes ten times as long.
         self.objects = f"{store}/objects"
         self.packs = f"{store}/objects/pack"
         self.ref = f"{store}/{HEAD_REF}"
@@ -75,9 +75,10 @@ class StoreLayout:
 
 
 def exists(store: str) -> bool:
-    """Return whether a store is here. One whose identity is lost has its timeline: it is no free place.
+    """Return whether a store is at this path.
 
-    Nor is a directory that cannot be entered.
+    A store that lost its identity still counts, because of its timeline, and so does a directory that cannot
+    be entered: neither path is free for a new store.
     """
     layout = StoreLayout(store)
     if os.path.lexists(layout.identity) or os.path.lexists(layout.timeline):
@@ -86,13 +87,13 @@ def exists(store: str) -> bool:
 
 
 def refuse_no_store(path: str | os.PathLike[str]) -> None:
-    """Refuse what is there and is not a store; one that is not there may have been moved already."""
+    """Raise InvalidInput if a path exists and is not a store; a missing store may have been moved already."""
     if os.path.lexists(path) and not exists(os.path.realpath(path)):
         raise InvalidInput(f"{os.fspath(path)} is not a store")
 
 
 def list_all(directory: str) -> list[str]:
-    """List the stores in the directory of stores, by their names."""
+    """List the paths of the stores in the directory of stores, sorted by name."""
     if not os.path.isdir(directory):
         return []
     with disk.store_errors(directory):
@@ -102,9 +103,9 @@ def list_all(directory: str) -> list[str]:
 
 
 def find_wrapped(directory: str, places: Places, store: str | os.PathLike[str] | None) -> str | None:
-    """Find the nearest wrapped directory at or above a real one; with a store, the worktree of that one.
+    """Find the nearest wrapped directory at or above a real path; if a store is given, only its worktree.
 
-    Where there is none, find one whose store was made when it was elsewhere.
+    If there is none, find a directory that was moved here after its store was made.
     """
     given = places.given_store(store)
     if given is not None:
@@ -119,7 +120,7 @@ def find_wrapped(directory: str, places: Places, store: str | os.PathLike[str] |
 
 
 def find_usual(directory: str, places: Places) -> str | None:
-    """Find the nearest directory at or above a real one that has a store at the usual place."""
+    """Find the nearest directory, at or above a real path, that has a store at the usual place."""
     while not exists(places.usual_store(directory)):
         above = os.path.dirname(directory)
         if above == directory:
@@ -129,9 +130,9 @@ def find_usual(directory: str, places: Places) -> str | None:
 
 
 def _find_moved_above(start: str, stores: list[str]) -> str | None:
-    """Find the nearest directory at or above a real one that was moved.
+    """Find the nearest directory, at or above a real path, that was moved here.
 
-    Of those above it, only one that no other directory can be taken for.
+    A directory above `start` counts only if it cannot be confused with another one (`Moved.is_likely`).
     """
     directory = start
     while stores:
@@ -146,7 +147,7 @@ def _find_moved_above(start: str, stores: list[str]) -> str | None:
 
 
 def find_around(path: str) -> str | None:
-    """Find a store that `path` is, or lies in."""
+    """Find the store that is at `path` or contains it."""
     while not (exists(path) and os.path.isdir(StoreLayout(path).packs)):
         above = os.path.dirname(path)
         if above == path:
@@ -156,9 +157,9 @@ def find_around(path: str) -> str | None:
 
 
 def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) -> None:
-    """Make an empty store for a worktree, whole or not at all; one that another process just made is fine.
+    """Create an empty store for a worktree, whole or not at all; keep one that another process just created.
 
-    `prepare` adds to the store what it needs before anybody can see it.
+    `prepare` adds files to the store before other processes can see it.
     """
     parent = os.path.dirname(store)
     disk.make_directories(parent)
@@ -181,13 +182,26 @@ def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) ->
 
 
 def remove_temporaries(layout: StoreLayout) -> None:
-    """Remove the unfinished small files of dead processes; only for the holder of the lock."""
+    """Remove the unfinished small files of dead processes. Only for the lock holder."""
     disk.remove_temporaries(layout.store)
     disk.remove_temporaries(os.path.dirname(layout.ref))
+    if os.path.lexists(os.path.join(layout.store, "packed-refs.lock")):
+        remove_dead_locks(layout.store)
+
+
+def remove_dead_locks(store: str) -> None:
+    """Remove the lock files of refs that dead processes left. Only for the lock holder."""
+    for directory, _, files in os.walk(os.path.join(store, "refs")):
+        for name in files:
+            if name.endswith(disk.LOCK_SUFFIX):
+                disk.remove_stale_lock(os.path.join(directory, name))
+    # Last, because it was taken first: as long as it is there, others may be.
+    for name in ("HEAD", "packed-refs"):
+        disk.remove_stale_lock(os.path.join(store, name + disk.LOCK_SUFFIX))
 
 
 def remove(store: str) -> None:
-    """Remove a store so that at any moment there is all of it or none."""
+    """Remove a store; at any time, either all of it or nothing is at its path."""
     unwanted = _name_unfinished(store)
     disk.rename(store, unwanted)
     disk.sync_names(os.path.dirname(store))
@@ -195,9 +209,9 @@ def remove(store: str) -> None:
 
 
 def open_store(store: str, worktree: str, bound_to: str | None = None) -> StoreLayout:
-    """Check that a store may be trusted and belongs to this worktree, by the path that it is `bound_to`.
+    """Check that a store can be trusted and belongs to this worktree.
 
-    That is another one than its own after a move.
+    `bound_to` is the path that the store is bound to, if the worktree was moved since.
     """
     layout = StoreLayout(store)
     if not exists(store):
@@ -210,14 +224,14 @@ def open_store(store: str, worktree: str, bound_to: str | None = None) -> StoreL
     here = identify(worktree)
     if bound_to is not None:
         here = replace(here, worktree=bound_to)
-    # Reading the file as JSON is left to the case in which it is not just what it should be.
+    # The file is parsed as JSON only if its bytes are not exactly those expected.
     if content != encode_identity(here) and not belongs_to(store, worktree, bound_to):
         raise WorktreeReplaced(worktree, store)
     return layout
 
 
 def belongs_to(store: str, worktree: str, bound_to: str | None = None) -> bool:
-    """Return whether there is a store that belongs to the directory that is at this path now."""
+    """Return whether a store exists and belongs to the directory that is at this path now."""
     if not exists(store):
         return False
     found = read_identity(store)
@@ -225,16 +239,16 @@ def belongs_to(store: str, worktree: str, bound_to: str | None = None) -> bool:
 
 
 def bind(store: str, worktree: str) -> None:
-    """Let a store belong to the directory that is at this path now."""
+    """Bind a store to the directory that is at this path now."""
     layout = StoreLayout(store)
     disk.write_file(layout.config, _git_config(worktree))
     disk.write_file(layout.identity, encode_identity(identify(worktree)))
 
 
 def adopt(store: str, worktree: str, usual: str, timeout_s: float) -> str:
-    """Bind a store to a worktree, and give it the `usual` place if it is beside that; tell where it is.
+    """Bind a store to a worktree, and move it to `usual` if it is in the same directory; return its path.
 
-    If that was interrupted, the same again finishes it.
+    If this is interrupted, another call finishes it.
     """
     is_beside = os.path.dirname(store) == os.path.dirname(usual)
     if not exists(store):
@@ -242,7 +256,7 @@ def adopt(store: str, worktree: str, usual: str, timeout_s: float) -> str:
             raise InvalidInput(f"{store} is not a store")
         return usual
     disk.require_private(store)
-    # One that cannot be read says nothing, and the user says whose the store is; a newer one is refused.
+    # An identity that cannot be read does not matter: the user decides. A newer format is refused.
     with suppress(StoreDamaged):
         read_identity(store)
     with Lock(StoreLayout(store).lock, timeout_s):
@@ -256,9 +270,9 @@ def adopt(store: str, worktree: str, usual: str, timeout_s: float) -> str:
 
 
 def refuse_another(store: str, worktree: str) -> None:
-    """Raise WorktreeReplaced if the store says that it belongs to another directory.
+    """Raise WorktreeReplaced if the store's identity names another directory.
 
-    An identity that can be read is the truth: whoever wants it otherwise adopts the store.
+    An identity that can be read is relied on: to change it, the user has to adopt the store.
     """
     with suppress(StoreDamaged, StoreFailed):
         if not belongs_to(store, worktree):
@@ -266,7 +280,7 @@ def refuse_another(store: str, worktree: str) -> None:
 
 
 def find_faults(store: str, worktree: str) -> Iterator[tuple[str, str]]:
-    """Look at the small files that make it a git repository and tell whose it is; name what is wrong."""
+    """Check a store's identity, git's small files and the directories; yield each bad one with the reason."""
     for file in (IDENTITY, "config", "HEAD"):
         try:
             why = _find_fault(store, worktree, file)
@@ -290,23 +304,23 @@ def _find_fault(store: str, worktree: str, file: str) -> str | None:
 
 
 def _is_configured(store: str, text: bytes) -> bool:
-    """Return whether git's configuration has all lines of a text; others may have added theirs."""
+    """Return whether the store's git configuration has all lines of a text; it may have more."""
     lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
     return all(line in lines for line in text.splitlines())
 
 
 def has_other_notes(store: str, worktree: str) -> bool:
-    """Return whether the directory, or what is above it, is not what was written down."""
+    """Return whether the directory, or its anchor, differs from the notes in the store."""
     is_noted = _is_configured(store, _encode_notes(worktree))
-    # Another line may hide it, or one that makes no sense.
+    # A later line may override the anchor, or be malformed.
     return not is_noted or read_anchor(store) != find_anchor(worktree)
 
 
 def proves_to_belong(store: str, worktree: str) -> bool:
-    """Return whether a store can be shown to belong to a worktree, also if its identity cannot be read.
+    """Return whether a store provably belongs to a worktree, even if its identity cannot be read.
 
-    What git was told must name this path then, and the note there this very directory: another project at
-    the path has the path alone in common with it.
+    Then its git configuration must name this path, and note this very directory: another project at the same
+    path would have only the path in common.
     """
     with suppress(StoreDamaged, StoreFailed):
         return belongs_to(store, worktree)
@@ -316,7 +330,7 @@ def proves_to_belong(store: str, worktree: str) -> bool:
 
 
 def mend(store: str, file: str, worktree: str) -> None:
-    """Write one of those files, or make one of those directories, anew."""
+    """Write a file, or make a directory, in which `find_faults` found a fault."""
     layout = StoreLayout(store)
     if file in _DIRECTORIES:
         disk.make_directories(os.path.join(store, file))
@@ -339,7 +353,7 @@ def move(store: str, target: str) -> None:
 
 
 def set_aside(store: str) -> str:
-    """Keep a store under another name beside it, for another one to take its place; return the name."""
+    """Rename a store, so that another one can take its place; return the new path."""
     number = 1
     while os.path.lexists(aside := f"{store}{_ASIDE_SUFFIX}{number if number > 1 else ''}"):
         number += 1
@@ -348,7 +362,7 @@ def set_aside(store: str) -> str:
 
 
 def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], None]) -> None:
-    """Make what git wants to see, then what we add; the identity comes last: without it there is no store."""
+    """Create git's files, then ours; the identity comes last, because without it there is no store."""
     for part in _DIRECTORIES:
         disk.make_directory(os.path.join(layout.store, part))
     disk.sync_names(layout.objects)
@@ -360,32 +374,38 @@ def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], N
 
 
 def begin_ref(layout: StoreLayout) -> None:
-    """Let the ref that HEAD names begin at an empty commit, durably."""
+    """Set the ref that HEAD names to an empty commit, durably."""
     pack = PackWriter(layout.packs)
     pack.add(b"tree", EMPTY_TREE, 0, deflate(b""))
     pack.add(b"commit", ROOT_COMMIT, len(_ROOT_COMMIT), deflate(_ROOT_COMMIT))
     for file in pack.complete():
         name_pack(layout.packs, file, has_row=False)
     disk.sync_names(layout.packs)
-    # A temporary among the refs would be a broken one to git.
+    # For git, a temporary file among the refs would be a broken ref.
     disk.write_file(layout.ref, ROOT_COMMIT.hex().encode() + b"\n", beside=layout.config)
 
 
 def list_refs(store: str) -> dict[bytes, bytes]:
-    """Return the object that each ref names, by the ref; those that name nothing are left out."""
+    """Return the id of each ref's object, by ref; symbolic and broken refs are left out."""
     packed = disk.read_if_there(os.path.join(store, "packed-refs")) or b""
     found = {ref: bytes.fromhex(id.decode()) for id, ref in _PACKED_REF.findall(packed)}
-    for directory, _, files in os.walk(os.path.join(store, "refs")):
-        for name in files:
-            path = os.path.join(directory, name)
-            content = (disk.read_if_there(path) or b"").strip()
-            if _ID.fullmatch(content):
-                found[os.fsencode(os.path.relpath(path, store))] = bytes.fromhex(content.decode())
+    with disk.store_errors(store):
+        for directory, _, files in os.walk(os.path.join(store, "refs"), onerror=_raise_unless_gone):
+            for name in files:
+                path = os.path.join(directory, name)
+                content = (disk.read_if_there(path) or b"").strip()
+                if _ID.fullmatch(content):
+                    found[os.fsencode(os.path.relpath(path, store))] = bytes.fromhex(content.decode())
     return found
 
 
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
 def list_own_refs(store: str) -> dict[bytes, bytes]:
-    """Do the same for those that the conversation is made into."""
+    """Return the id of each ref's object, by ref, for the refs to sessions as commits."""
     return {ref: id for ref, id in list_refs(store).items() if ref.startswith(OWN_REFS)}
 
 
@@ -393,7 +413,7 @@ def _publish(building: str, store: str) -> None:
     try:
         disk.rename(building, store)
     except StoreFailed:
-        # Another process was faster: its store is as good as ours.
+        # Another process was faster; its store is just as good.
         if not exists(store):
             raise
         disk.remove_tree(building)
@@ -402,9 +422,9 @@ def _publish(building: str, store: str) -> None:
 
 
 def remove_unfinished(store: str) -> None:
-    """Remove what processes of this machine left that died while they made this store, or removed it.
+    """Remove the leftovers of this machine's processes that died while they created or removed this store.
 
-    Whatever cannot be removed stays: it is in nobody's way.
+    Leftovers that cannot be removed stay, since they do no harm.
     """
     parent, name = os.path.split(store)
     prefix = f"{name}.{host_name()}-"
@@ -414,7 +434,7 @@ def remove_unfinished(store: str) -> None:
 
 
 def remove_all_unfinished(directory: str) -> None:
-    """Do the same for every store in a directory of stores."""
+    """Remove such leftovers of every store in a directory of stores."""
     for entry in _list_unfinished(directory):
         _, mark, owner = entry.rpartition(f".{host_name()}-")
         if mark:
@@ -437,12 +457,12 @@ def _remove_if_dead(directory: str, entry: str, owner: str) -> None:
 
 
 def _name_unfinished(store: str) -> str:
-    """Name a store that is being made, or removed; no lock could guard it, because it is not there."""
+    """Return a name for a store that is being created or removed, with the process id in it."""
     return f"{store}.{host_name()}-{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
 
 
 def _git_config(worktree: str) -> bytes:
-    """Write the configuration that real git reads, and behind it the directory and what is above it."""
+    """Encode the configuration for real git, followed by the notes on the directory and its anchor."""
     return _core_config(worktree) + _encode_notes(worktree)
 
 
@@ -451,7 +471,7 @@ def _encode_notes(worktree: str) -> bytes:
 
 
 def _core_config(worktree: str) -> bytes:
-    """Configure git: it never packs by itself, and what it makes is private."""
+    """Encode git's settings: it never packs on its own, and its files are private."""
     return (
         b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
         + _worktree_line(worktree)
@@ -467,18 +487,3 @@ def _worktree_line(worktree: str) -> bytes:
 def is_inside(path: str, directory: str) -> bool:
     """Return whether `path` is `directory` or lies below it; both are real paths."""
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
-
-
-def find_broadness(worktree: str, *, home: str | None, stores: str | None, store: str) -> str | None:
-    """Say why a worktree is too broad to be wrapped unasked, or None if it is not; all are real paths."""
-    if worktree == os.path.dirname(worktree):
-        return "it is the root of the file system"
-    if home is not None and worktree == home:
-        return "it is your home directory"
-    if home is not None and is_inside(home, worktree):
-        return "it contains your home directory"
-    if stores is not None and is_inside(stores, worktree):
-        return "it contains the directory of stores"
-    if is_inside(store, worktree):
-        return "it contains its own store"
-    return None

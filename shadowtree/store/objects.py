@@ -1,8 +1,8 @@
-"""The objects of one store: git blobs, trees and commits, read with their hash checked, written as packs.
+"""The objects of one store: git blobs, trees and commits, whose hash is checked when they are read.
 
-shadowtree writes packs only; loose objects are read too, because `git gc` run by hand may leave some. An
-object counts as stored when it was read back and had the right hash, or when this process wrote it: that a
-file exists proves nothing.
+shadowtree writes only packs; it also reads loose objects, because `git gc` run by hand may leave some. An
+object counts as stored only if this process wrote it, or read it back with the right hash from a place that
+real git does not prune.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 from hashlib import sha1
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
+from shadowtree.base.frozen import frozen
 from shadowtree.store.git_format import (
     EMPTY_TREE,
     PackBytes,
@@ -33,39 +34,28 @@ from shadowtree.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    class ObjectSink(Protocol):
-        """Where new objects go: into a pack, or nowhere at all."""
-
-        def __contains__(self, object_id: bytes) -> bool: ...
-
-        def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
-            """Take an object that is deflated already."""
-
-        def note_version(self, object_id: bytes, before: bytes) -> None:
-            """Note that an object came in place of another one."""
-
-        def takes_file(self, object_id: bytes, size: int) -> bool:
-            """Return whether the content of a file is wanted; its id is noted in any case."""
-
-        def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
-            """Take a blob of `size` bytes piece by piece, and give its id."""
-
-
-Place = Callable[[], Iterator[Source]]
-"""Reads the copy of an object at one place, if there is one; it can be read again."""
+    from shadowtree.store.pack_writer import ObjectSink
 
 _PACK_FRAME = 32
 """The bytes of a pack that belong to no object."""
 _REMEMBERED_ENTRIES = 20_000
-"""How many entries of trees are kept in memory."""
+"""How many entries of trees are cached."""
 _CHUNK = 1 << 16
 _HEX = set("0123456789abcdef")
 
 
+@frozen
+class Place:
+    """Where a copy of an object is."""
+
+    read: Callable[[], Iterator[Source]]
+    """Yields the copy, if it can be read at all; may be called again."""
+    is_kept: bool
+    """Whether the copy stays: real git may prune loose objects, and packs without `.keep`."""
+
+
 class TooLarge(Exception):
-    """An object that is larger than its reader wants."""
+    """An object that is larger than its reader accepts."""
 
 
 class Objects:
@@ -80,27 +70,27 @@ class Objects:
     ) -> None:
         self._scratch = scratch
         self._on_damage = on_damage
-        """Called when an object that is needed is nowhere whole."""
+        """Called when an object that is needed has no intact copy."""
         self._pack_directory = os.path.join(directory, "pack")
         self.pack_set = PackSet(self._pack_directory, journaled, self._doubt)
         self.loose = Loose(directory)
         self._trees: dict[bytes, list[TreeEntry]] = {}
         self._room = _REMEMBERED_ENTRIES
         self._sound: set[bytes] = set()
-        """Ids that this process wrote, or read back whole."""
+        """Ids of objects that this process wrote, or read back intact from a place that is kept."""
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         self.pack_set.close()
 
     def refresh(self) -> bool:
-        """Look for packs that came or went; return whether any came."""
+        """Find packs and loose objects that were added or removed; return whether any packs were added."""
         if self.loose.refresh():
             self._doubt()
         return self.pack_set.refresh()
 
     def _doubt(self) -> None:
-        """Have everything proved anew: where it was read from is gone."""
+        """Forget what was read and proved, because the place that it was read from is gone."""
         self._sound.clear()
         self._trees.clear()
         self.loose.forget()
@@ -112,29 +102,35 @@ class Objects:
     # Reading
 
     def read(self, kind: bytes, wanted: bytes) -> bytes:
-        """Read an object whole; raise StoreDamaged unless it is there, of this kind, with the right hash."""
+        """Read a whole object; raise StoreDamaged unless it exists, with this kind and the right hash."""
         problem = f"{kind.decode()} {wanted.hex()} is missing"
-        for found_kind, _, pieces in self._copies(wanted):
-            try:
-                content = b"".join(pieces)
-            except (StoreDamaged, StoreFailed) as error:
-                problem = error.what if isinstance(error, StoreDamaged) else str(error)
-                continue
-            if found_kind == kind and object_id(kind, content) == wanted:
-                self._sound.add(wanted)
-                return content
-            problem = f"{kind.decode()} {wanted.hex()} does not match its id"
-        raise self._as_lost(problem)
+        for place in self._places(wanted):
+            for found_kind, _, pieces in place.read():
+                try:
+                    content = b"".join(pieces)
+                except (StoreDamaged, StoreFailed) as error:
+                    problem = error.what if isinstance(error, StoreDamaged) else str(error)
+                    continue
+                if found_kind == kind and object_id(kind, content) == wanted:
+                    self._note_sound(wanted, place)
+                    return content
+                problem = f"{kind.decode()} {wanted.hex()} does not match its id"
+        raise self._as_lost(wanted, problem)
 
-    def _as_lost(self, problem: str) -> StoreDamaged:
-        """Make the error of an object that is needed and nowhere whole, and let it be known."""
+    def _note_sound(self, wanted: bytes, place: Place) -> None:
+        if place.is_kept:
+            self._sound.add(wanted)
+
+    def _as_lost(self, wanted: bytes, problem: str) -> StoreDamaged:
+        """Call `on_damage`, and return the error for an object that has no intact copy."""
+        self._sound.discard(wanted)
         self._on_damage()
         return StoreDamaged(problem)
 
     def _copies(self, wanted: bytes) -> Iterator[Source]:
-        """Yield every stored copy of an object, not yet checked: a damaged one does not hide a sound one."""
+        """Yield every stored copy of an object, unchecked: a damaged copy does not hide an intact one."""
         for place in self._places(wanted):
-            yield from place()
+            yield from place.read()
 
     def _places(self, wanted: bytes) -> Iterator[Place]:
         """Yield every place that has a copy of an object."""
@@ -142,24 +138,24 @@ class Objects:
         # Another process may have stored or moved it since.
         if self.refresh():
             yield from self._known_places(wanted)
-        # Between a record and the files of its pack, and after a power cut.
+        # A pack may have no files, or damaged ones, right after it was recorded or after a power cut.
         if self.pack_set.recall(wanted):
             yield from self._known_places(wanted)
-        # A pack that went from the journal meanwhile was merged.
+        # A pack that was removed from the journal meanwhile was merged into another one.
         if self.refresh():
             yield from self._known_places(wanted)
 
     def _known_places(self, wanted: bytes) -> Iterator[Place]:
-        """Yield the places that the last look found."""
+        """Yield every place that has a copy of an object, as of the last refresh."""
         if self._scratch is not None and wanted in self._scratch:
-            yield partial(self._scratch.find, wanted)
+            yield Place(partial(self._scratch.find, wanted), is_kept=True)
         for pack in self.pack_set.find(wanted):
-            yield partial(_read_from, pack, wanted)
+            yield Place(partial(_read_from, pack, wanted), self.pack_set.is_kept(pack))
         if self.loose.may_have(wanted):
-            yield partial(self.loose.find, wanted)
+            yield Place(partial(self.loose.find, wanted), is_kept=False)
 
     def read_any(self, wanted: bytes) -> tuple[bytes, bytes]:
-        """Read an object of whatever kind; return its kind and its content."""
+        """Return kind and content of an object; raise StoreDamaged if it has no intact copy."""
         for kind, _, pieces in self._copies(wanted):
             try:
                 content = b"".join(pieces)
@@ -170,7 +166,7 @@ class Objects:
         raise StoreDamaged(f"object {wanted.hex()} is missing or damaged")
 
     def read_small(self, wanted: bytes, limit: int) -> bytes:
-        """Read a blob of up to `limit` bytes; raise TooLarge if it has more, before it is read."""
+        """Read a blob of up to `limit` bytes; raise TooLarge, without reading it, if it has more."""
         if self._scratch is not None and self._scratch.has_dropped(wanted) and not self.has(wanted):
             raise TooLarge
         for _, size, _ in self._copies(wanted):
@@ -180,7 +176,7 @@ class Objects:
         return self.read(b"blob", wanted)
 
     def read_tree(self, wanted: bytes) -> list[TreeEntry]:
-        """Read and check a tree; it is kept in memory, as the next message compares with the same ones."""
+        """Read and check a tree, and cache it, because the next message compares with the same trees."""
         if wanted == EMPTY_TREE:
             return []
         known = self._trees.get(wanted)
@@ -194,76 +190,79 @@ class Objects:
         return known
 
     def stream_blob(self, wanted: bytes) -> Iterator[bytes]:
-        """Read a blob piece by piece; StoreDamaged at its end unless all of it had the right hash.
+        """Yield a blob in pieces; raise StoreDamaged at the end if its hash is wrong.
 
-        What was read must not be used before the last piece came.
+        The pieces must not be used before the last one has come.
         """
         known = list(self._known_places(wanted))
-        # Of several places the first may be damaged: then they are read before anybody gets a piece.
+        # If there are several places, the first may be damaged: find an intact one before yielding anything.
         is_proved = len(known) == 1 and wanted in self._sound
         place = known[0] if is_proved else self._find_whole(wanted, self._places(wanted))
-        for kind, size, pieces in () if place is None else place():
+        for kind, size, pieces in () if place is None else place.read():
             digest = sha1(object_header(kind, size), usedforsecurity=False)
-            for piece in pieces:
-                digest.update(piece)
-                yield piece
+            try:
+                for piece in pieces:
+                    digest.update(piece)
+                    yield piece
+            except (StoreDamaged, StoreFailed) as error:
+                raise self._as_lost(wanted, getattr(error, "what", str(error))) from error
             if digest.digest() != wanted or kind != b"blob":
-                raise self._as_lost(f"blob {wanted.hex()} does not match its id")
+                raise self._as_lost(wanted, f"blob {wanted.hex()} does not match its id")
             return
-        raise self._as_lost(f"blob {wanted.hex()} is missing or damaged")
+        raise self._as_lost(wanted, f"blob {wanted.hex()} is missing or damaged")
 
     # Proving
 
     def has(self, wanted: bytes) -> bool:
-        """Return whether an object is stored, by reading it back unless this process has seen it whole.
+        """Return whether an object is kept, by reading it back unless this process has proved it before.
 
-        Knows what `refresh` found: the holder of the lock calls that once, since nobody else writes then.
+        Checks the packs that `refresh` found. The lock holder calls that only once, since nobody else writes.
         """
         if wanted in self._sound:
             return True
-        may_have = (
-            self.pack_set.lists(wanted)
-            or self.loose.may_have(wanted)
-            or (self._scratch is not None and wanted in self._scratch)
-        )
-        return may_have and self._find_whole(wanted, self._known_places(wanted)) is not None
+        may_have = self.pack_set.lists(wanted) or (self._scratch is not None and wanted in self._scratch)
+        return may_have and self._find_whole(wanted, _only_kept(self._known_places(wanted))) is not None
 
     def prove(self, wanted: bytes) -> bool:
-        """Return whether an object is stored by reading it back now, whatever was seen of it before."""
+        """Return whether an object is kept, by reading it back now, even if it was proved before."""
         self._sound.discard(wanted)
+        return self._find_whole(wanted, _only_kept(self._places(wanted))) is not None
+
+    def can_read(self, wanted: bytes) -> bool:
+        """Return whether an object has an intact copy anywhere, even where real git may prune it."""
         return self._find_whole(wanted, self._places(wanted)) is not None
 
     def require_blob(self, wanted: bytes) -> None:
-        """Raise StoreDamaged unless a blob is stored, which is proved by reading it back."""
-        if not self.has(wanted) and self._find_whole(wanted, self._places(wanted)) is None:
-            raise self._as_lost(f"blob {wanted.hex()} is missing or damaged")
+        """Raise StoreDamaged unless a blob can be read, which is proved by reading it."""
+        if not self.has(wanted) and not self.can_read(wanted):
+            raise self._as_lost(wanted, f"blob {wanted.hex()} is missing or damaged")
 
-    def _find_whole(self, wanted: bytes, places: Iterator[Place]) -> Place | None:
-        """Find a place that has a whole copy of an object."""
+    def _find_whole(self, wanted: bytes, places: Iterable[Place]) -> Place | None:
+        """Find a place that has an intact copy of an object."""
         for place in places:
             try:
-                is_whole = any(hash_source(copy) == wanted for copy in place())
+                is_whole = any(hash_source(copy) == wanted for copy in place.read())
             except (StoreDamaged, StoreFailed):
                 continue
             if is_whole:
-                self._sound.add(wanted)
+                self._note_sound(wanted, place)
                 return place
         return None
 
     def is_listed(self, wanted: bytes) -> bool:
-        """Return whether an object is in the index of a pack, or has a file: no proof that it is whole."""
+        """Return whether an object is in the index of a pack, or has a file; it may still be damaged."""
         return self.pack_set.lists(wanted) or self.loose.has_file(wanted)
 
-    # Measuring, and copying as it stands
+    # Measuring
 
     def head_of(self, wanted: bytes) -> tuple[bytes, int]:
         """Return the kind of an object and its size."""
         for kind, size, _ in self._copies(wanted):
             return kind, size
-        raise self._as_lost(f"object {wanted.hex()} is missing")
+        raise self._as_lost(wanted, f"object {wanted.hex()} is missing")
 
     def size_of(self, wanted: bytes) -> int:
-        """Return how large an object is."""
+        """Return the size of an object."""
         return self.head_of(wanted)[1]
 
     def stored_size(self, wanted: bytes) -> int:
@@ -275,7 +274,7 @@ class Objects:
                     return size
             if self.loose.has_file(wanted):
                 return self.loose.size_of(wanted)
-            # Reading finds what another process stored or moved since, or has in the journal alone.
+            # Reading finds objects that another process stored or moved since, or that only the journal has.
             self.size_of(wanted)
         raise StoreDamaged(f"object {wanted.hex()} is missing")
 
@@ -293,13 +292,13 @@ class Objects:
     # Writing
 
     def start_pack(self, part_size: int | None = None) -> PackWriter:
-        """Begin a pack of new objects, of several parts if they are many."""
+        """Begin a pack of new objects, which is split into parts of about `part_size` bytes."""
         return PackWriter(self._pack_directory, part_size)
 
     def put(self, pack: ObjectSink, kind: bytes, content: bytes, before: bytes | None = None) -> bytes:
-        """Put a small object into a pack unless it is stored already, and give its id.
+        """Put a small object into a pack, unless it is stored already; return its id.
 
-        `before` is what it comes in place of.
+        `before` is the id of the older version that it replaces.
         """
         wanted = object_id(kind, content)
         if wanted not in pack and not self.has(wanted):
@@ -309,7 +308,10 @@ class Objects:
         return wanted
 
     def put_file(self, pack: ObjectSink, content: bytes, known: bytes) -> bytes:
-        """Put the content of a file into a pack unless it is stored already, as what is `known` is."""
+        """Put a file's content into a pack, unless it is stored already; return its id.
+
+        `known` is the id of what the file held before, which is stored.
+        """
         wanted = object_id(b"blob", content)
         if wanted == known or wanted in pack or not pack.takes_file(wanted, len(content)):
             return wanted
@@ -319,9 +321,9 @@ class Objects:
         return wanted
 
     def hold(self, pack: PackWriter, limit: int) -> PackBytes | list[PackFile]:
-        """Let this process read a pack that is not recorded: as bytes if it has up to `limit`, or as files.
+        """Finish a pack, and let this process read it before it is recorded.
 
-        Files are complete and durable by then, and have temporary names.
+        Return its bytes if it has at most `limit`, or else its files: durable, with temporary names.
         """
         content = pack.seal(limit)
         if content is not None:
@@ -332,10 +334,9 @@ class Objects:
         self._sound.update(pack.ids - pack.copied)
         return files if content is None else content
 
-    def remove_loose(self, ids: Iterable[bytes]) -> None:
-        """Remove loose objects. Only for the holder of the lock."""
-        self.loose.remove(ids)
-        self.refresh()
+
+def _only_kept(places: Iterable[Place]) -> Iterator[Place]:
+    return (place for place in places if place.is_kept)
 
 
 def _read_from(pack: Pack, wanted: bytes) -> Iterator[Source]:
@@ -348,23 +349,23 @@ def _read_from(pack: Pack, wanted: bytes) -> Iterator[Source]:
 
 
 class Loose:
-    """The loose objects of a store, files of their own, in the directories that the last look found."""
+    """The loose objects of a store, each a file of its own."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._fans: set[str] = set()
-        """The directories that hold some."""
+        """The directories that contain some, as of the last refresh."""
         self._seen: set[bytes] = set()
-        """Ids that were read, which nothing else tells to be gone."""
+        """Ids of objects that were read; `refresh` checks whether their files still exist."""
 
     def refresh(self) -> bool:
-        """Look for directories that came or went; return whether anything is gone that was read."""
+        """List the directories again; return whether any object that was read is gone."""
         with disk.store_errors(self._directory):
             self._fans = {name for name in os.listdir(self._directory) if _is_hex(name, 2)}
         return any(not os.path.exists(self._path_of(id)) for id in self._seen)
 
     def forget(self) -> None:
-        """Forget what was read."""
+        """Forget which objects were read."""
         self._seen.clear()
 
     def may_have(self, wanted: bytes) -> bool:
@@ -372,11 +373,11 @@ class Loose:
         return wanted[:1].hex() in self._fans
 
     def has_file(self, wanted: bytes) -> bool:
-        """Return whether an object has a file: no proof that it is whole."""
+        """Return whether an object has a file; it may still be damaged."""
         return self.may_have(wanted) and os.path.isfile(self._path_of(wanted))
 
     def find(self, wanted: bytes) -> Iterator[Source]:
-        """Yield the copy of an object, if it has one here."""
+        """Yield the loose copy of an object, if there is one."""
         path = self._path_of(wanted)
         try:
             file = open(path, "rb")  # noqa: SIM115 - closed below, after the pieces were used
@@ -395,7 +396,7 @@ class Loose:
                 yield kind, int(size), itertools.chain([content], pieces)
 
     def is_whole(self, wanted: bytes) -> bool:
-        """Return whether the copy of an object has the right hash, whatever else holds it."""
+        """Return whether the loose copy of an object has the right hash."""
         try:
             return any(hash_source(source) == wanted for source in self.find(wanted))
         except (StoreDamaged, StoreFailed):
@@ -419,11 +420,11 @@ class Loose:
         return os.path.getmtime(self._path_of(wanted))
 
     def total_bytes(self) -> int:
-        """Return how many bytes all of them have."""
+        """Return how many bytes all loose objects have."""
         return sum(map(self.size_of, self.ids()))
 
     def remove(self, ids: Iterable[bytes]) -> None:
-        """Remove loose objects. Only for the holder of the lock."""
+        """Remove loose objects. Only for the lock holder."""
         for id in ids:
             disk.remove_file(self._path_of(id))
 
@@ -454,19 +455,19 @@ def _inflate_file(fd: int, path: str) -> Iterator[bytes]:
 
 
 class Scratch:
-    """A sink that stores nothing: it keeps trees in memory, and of files as much as there is room for."""
+    """A sink that stores nothing: it keeps trees in memory, and files as long as there is room."""
 
     def __init__(self, file_bytes: int = 0) -> None:
         self._room = file_bytes
         self._hashed: set[bytes] = set()
-        """What was seen and not kept."""
+        """The ids of all files that were seen, kept or not."""
         self._kept: dict[bytes, tuple[bytes, bytes]] = {}
 
     def __contains__(self, object_id: bytes) -> bool:
         return object_id in self._kept
 
     def has_dropped(self, object_id: bytes) -> bool:
-        """Return whether an object was seen and not kept."""
+        """Return whether a file was seen and not kept."""
         return object_id in self._hashed and object_id not in self._kept
 
     def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
@@ -475,10 +476,10 @@ class Scratch:
         self._kept[object_id] = (kind, deflated)
 
     def note_version(self, object_id: bytes, before: bytes) -> None:
-        """Need no such thing."""
+        """Do nothing: a scratch needs no versions."""
 
     def takes_file(self, object_id: bytes, size: int) -> bool:
-        """Take files as long as there is room."""
+        """Return whether there is room for a file."""
         self._hashed.add(object_id)
         self._room -= size
         return self._room >= 0

@@ -1,16 +1,17 @@
-"""The packs of one store as a process knows them, and which of them has an object.
+"""The packs of one store as this process knows them, and which of them has an object.
 
-Most have files. One that is not recorded yet is held: in memory, or under a temporary name. One whose files
-are missing or not whole is recalled from the timeline, which has the bytes of small ones.
+Most packs have files. A pack that is not recorded yet is held, in memory or under a temporary name. A pack
+whose files are missing or damaged is recalled from the timeline, which has the bytes of small packs.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import suppress
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
-from shadowtree.store.git_format import INDEX_SUFFIX, PACK_SUFFIX, PackBytes
+from shadowtree.store.git_format import INDEX_SUFFIX, KEEP_SUFFIX, PACK_SUFFIX, PackBytes
 from shadowtree.store.pack_writer import PackFile
 from shadowtree.store.packs import Pack, PackStamp, stamp_of
 from shadowtree.system import disk
@@ -26,38 +27,44 @@ class PackSet:
     ) -> None:
         self._directory = directory
         self._journaled = journaled
-        """Reads the packs that rows of the timeline hold."""
+        """Reads the packs that are in rows of the timeline."""
         self._on_loss = on_loss
-        """Called when a pack is gone that something may have been read from."""
+        """Called when a pack is gone from which objects may have been read."""
         self._packs: dict[str, Pack] = {}
         """Packs that have files, by name."""
+        self._kept: set[str] = set()
+        """The names of packs that have a `.keep`, as of the last refresh."""
         self._stamps: dict[str, PackStamp] = {}
-        """Of packs and indexes, by the names of the files, as they were at the last look."""
+        """The stamps of packs and indexes, by file name, as of the last refresh."""
         self._held: dict[str, Pack] = {}
         """Packs that are not recorded yet."""
         self._recalled: dict[str, Pack] = {}
-        """Packs that were read from the timeline, because an object was not whole anywhere else."""
+        """Packs that were read from the timeline, because an object had no intact copy elsewhere."""
         self._tables: list[Container[bytes]] | None = None
-        """What is in each of the small packs; None: not collected yet."""
+        """The ids in each small pack; None if they are not collected yet."""
         self._large: list[Pack] = []
-        """The packs that are not among those."""
+        """The packs that are not small."""
         self._likely: Pack | None = None
-        """The pack that had the last object that was asked for."""
+        """The pack in which the last object was found."""
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         for pack in self.all_packs():
             pack.close()
         self._packs, self._held, self._recalled, self._tables, self._likely = {}, {}, {}, None, None
 
     def refresh(self) -> bool:
-        """Look for packs that came or went; return whether any came."""
+        """Find packs that were added or removed; return whether any were added."""
         with disk.store_errors(self._directory):
-            self._stamps = stamps = _stamp_files(self._directory)
+            self._stamps, kept = _stamp_files(self._directory)
+        stamps, lost = self._stamps, self._kept - kept
+        self._kept = kept
         for name, pack in list(self._packs.items()):
-            if stamps.get(name + INDEX_SUFFIX) != pack.stamp:
+            if (stamps.get(name + PACK_SUFFIX), stamps.get(name + INDEX_SUFFIX)) != pack.stamps:
                 self._packs.pop(name).close()
-                self._lose()
+                lost.add(name)
+        if lost:
+            self._lose()
         indexes = (file for file in stamps if file.endswith(INDEX_SUFFIX))
         fresh = [file for file in indexes if file.removesuffix(INDEX_SUFFIX) not in self._packs]
         opened = [self._open(file) for file in sorted(fresh, key=stamps.__getitem__)]
@@ -72,7 +79,7 @@ class PackSet:
         try:
             pack = Pack.open(self.path_of(name))
         except (StoreDamaged, StoreFailed):
-            # A damaged index hides its objects: whoever needs one of them is told that it is missing.
+            # The objects in a pack with a damaged index count as missing.
             return False
         self._note_table(pack)
         self._packs[name] = pack
@@ -93,7 +100,7 @@ class PackSet:
     def find(self, wanted: bytes) -> Iterator[Pack]:
         """Yield every pack that has an object.
 
-        Who walks trees finds most of them in one pack: the one that had the last object is asked first.
+        The pack that had the last object is tried first, because a walk finds most objects in one pack.
         """
         likely = self._likely
         if likely is not None and likely.find(wanted) is not None:
@@ -104,7 +111,7 @@ class PackSet:
                 yield pack
 
     def recall(self, wanted: bytes) -> bool:
-        """Let `find` give the packs of the timeline that have an object; return whether there are any."""
+        """Add the packs of the timeline that have an object; return whether any were added."""
         is_found = False
         for content in self._journaled():
             pack = Pack.in_memory(self.path_of(content.name), content)
@@ -114,7 +121,7 @@ class PackSet:
         return is_found
 
     def recall_all(self) -> None:
-        """Let `find` give every pack of the timeline that has no files."""
+        """Add every pack of the timeline that has no files."""
         for content in self._journaled():
             if content.name not in self._packs.keys() | self._recalled.keys():
                 self._recall(content.name, Pack.in_memory(self.path_of(content.name), content))
@@ -123,17 +130,21 @@ class PackSet:
         self._note_table(pack)
         self._recalled[name] = pack
 
+    def is_kept(self, pack: Pack) -> bool:
+        """Return whether a pack stays: it has a `.keep`, or is in the timeline, or is about to be."""
+        return pack.name in self._kept or self._packs.get(pack.name) is not pack
+
     def hides_some(self) -> bool:
-        """Return whether a pack has an index that cannot be read, so that nobody knows what is in it."""
+        """Return whether the contents of some pack are unknown, because its index cannot be read."""
         names = (file.removesuffix(INDEX_SUFFIX) for file in self._stamps if file.endswith(INDEX_SUFFIX))
         return any(name not in self._packs and name + PACK_SUFFIX in self._stamps for name in names)
 
     def lists(self, wanted: bytes) -> bool:
-        """Return whether the index of a pack names an object, as the last look tells; False is certain.
+        """Return whether the index of any pack lists an object, as of the last refresh.
 
-        Nearly every object that a snapshot asks for is new, and there are always many small packs: their
-        tables are asked one by one, which is quick. One table for all of them would have to be made anew
-        whenever a pack goes.
+        Nearly every object that a snapshot looks up is new, and there are always many small packs: their
+        tables are checked one by one, which is fast. One table for all of them would have to be rebuilt
+        whenever a pack is removed.
         """
         if self._tables is None:
             packs = list(self.all_packs())
@@ -148,7 +159,7 @@ class PackSet:
         return False
 
     def _note_table(self, pack: Pack) -> None:
-        """Let a pack that comes be asked too, before it does: Ctrl-C in between does no harm then."""
+        """Add a pack to the tables, before it is added to the set, so that Ctrl-C in between does no harm."""
         if self._tables is None:
             return
         if pack.is_small:
@@ -157,7 +168,7 @@ class PackSet:
             self._large.append(pack)
 
     def stamps(self) -> dict[str, PackStamp]:
-        """Return the stamps of packs and indexes by name, as `refresh` found or this process made them."""
+        """Return the stamps of packs and indexes by name, as `refresh` found or this process wrote them."""
         return dict(self._stamps)
 
     def total_bytes(self) -> int:
@@ -165,18 +176,18 @@ class PackSet:
         return sum(size for _, size, _ in self._stamps.values())
 
     def has_files(self, name: str, *, pack_size: int, index_size: int) -> bool:
-        """Return whether a pack has files of just these sizes, as far as the last look tells."""
+        """Return whether a pack has files of exactly these sizes, as of the last refresh."""
         wanted = {name + PACK_SUFFIX: pack_size, name + INDEX_SUFFIX: index_size}
         return all(self._stamps.get(file, (0, -1, 0))[1] == size for file, size in wanted.items())
 
     # Packs of this process
 
     def hold(self, content: PackBytes) -> None:
-        """Let this process read a pack that has no files."""
+        """Add a pack that is not recorded yet and is in memory."""
         self._hold(content.name, Pack.in_memory(self.path_of(content.name), content))
 
     def hold_file(self, file: PackFile) -> None:
-        """Let this process read a pack that has a temporary name."""
+        """Add a pack that is not recorded yet and has a temporary name."""
         paths = (os.path.join(self._directory, name) for name in (file.temporary, file.index))
         self._hold(file.name, Pack.open(*paths))
 
@@ -190,20 +201,21 @@ class PackSet:
         return self._held[name]
 
     def take_up(self, name: str) -> None:
-        """Read a held pack by its files, which have their names now."""
+        """Read a held pack from its files from now on, which have their final names now."""
         for file in (name + INDEX_SUFFIX, name + PACK_SUFFIX):
             path = os.path.join(self._directory, file)
             with disk.store_errors(path):
                 self._stamps[file] = stamp_of(os.stat(path))
         pack, self._likely = self._held.pop(name), None
-        pack.move(self.path_of(name), self._stamps[name + INDEX_SUFFIX])
+        self._kept.add(name)
+        pack.move(self.path_of(name), (self._stamps[name + PACK_SUFFIX], self._stamps[name + INDEX_SUFFIX]))
         if name in self._packs:
-            # Somebody looked in between.
+            # A refresh in between has found the files.
             self._packs[name].close()
         self._packs[name] = pack
 
     def drop(self, names: Iterable[str]) -> None:
-        """Forget packs whose files are gone; all that was in them and is needed is elsewhere."""
+        """Forget packs whose files are gone; every object in them that is needed is in another pack."""
         ids: set[bytes] = set()
         for name in names:
             pack = self._packs.pop(name, None)
@@ -212,13 +224,14 @@ class PackSet:
                 pack.close()
             for suffix in _SUFFIXES:
                 self._stamps.pop(name + suffix, None)
+            self._kept.discard(name)
         self._tables = self._likely = None
         if not all(map(self.lists, ids)):
-            # What was not needed may be met again, and has to be stored again.
+            # An object that was not needed is gone. If it comes up again, it has to be stored again.
             self._lose()
 
     def drop_held(self) -> None:
-        """Forget the packs that are not recorded, and those that were recalled."""
+        """Forget the packs that are not recorded yet, and those that were recalled."""
         if self._held or self._recalled:
             for pack in self._held.values():
                 pack.close()
@@ -230,15 +243,20 @@ class PackSet:
         return os.path.join(self._directory, name + PACK_SUFFIX)
 
 
-def _stamp_files(directory: str) -> dict[str, PackStamp]:
-    """Return the stamps of packs and indexes; one that another process removes meanwhile is passed over."""
-    stamps = {}
+def _stamp_files(directory: str) -> tuple[dict[str, PackStamp], set[str]]:
+    """Return the stamps of packs and indexes, by file name, and which packs have a `.keep`.
+
+    Files that another process removes meanwhile are left out.
+    """
+    stamps, kept = {}, set()
     with os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
-            if name.startswith("pack-") and name.endswith(_SUFFIXES):
-                try:
+            if not name.startswith("pack-"):
+                continue
+            if name.endswith(KEEP_SUFFIX):
+                kept.add(name.removesuffix(KEEP_SUFFIX))
+            elif name.endswith(_SUFFIXES):
+                with suppress(FileNotFoundError):
                     stamps[name] = stamp_of(entry.stat())
-                except FileNotFoundError:
-                    continue
-    return stamps
+    return stamps, kept

@@ -1,12 +1,12 @@
-"""Writing packs of git objects, crash-safely.
+"""Crash-safe writing of packs of git objects.
 
-A small pack is given as bytes, for a row of the timeline, which makes it durable before it has files. A large
-one is written under a temporary name and synced, with its index, before a row names it; its files get their
-names after that (`timeline/publish`). A temporary file that no row names belongs to a process that died
-(invariant 10). What comes through `Shadow.repo` is complete and durable before its files get names; no row
-names those.
+A small pack is returned as bytes, for a row of the timeline, which makes it durable before it has files. A
+large pack is written and synced under a temporary name, with its index, before a row names it; then its files
+get their final names (`timeline/publish`). A temporary file that no row names belongs to a process that died
+(invariant 10). A pack that comes through `Shadow.repo` is complete and durable before its files get their
+final names, and no row names it.
 
-Beside each pack lies a `.keep`, there before the pack is: `git gc` and `git repack` leave such packs alone.
+Each pack has a `.keep` file, which is written first: `git gc` and `git repack` leave such packs alone.
 """
 
 from __future__ import annotations
@@ -42,22 +42,40 @@ from shadowtree.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
+
+    class ObjectSink(Protocol):
+        """Where new objects go: into a pack, or into a scratch that stores nothing."""
+
+        def __contains__(self, object_id: bytes) -> bool: ...
+
+        def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
+            """Take an object that is already deflated."""
+
+        def note_version(self, object_id: bytes, before: bytes) -> None:
+            """Note that an object replaced an older version."""
+
+        def takes_file(self, object_id: bytes, size: int) -> bool:
+            """Return whether the content of a file is wanted; its id is noted in any case."""
+
+        def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
+            """Take a blob of `size` bytes piece by piece; return its id."""
+
 
 _BUFFER_SIZE = 1 << 20
 _PARTS = 8
 """About how many parts a store has..."""
 _LARGEST_PART = 8 << 20
-"""...unless that makes them larger than this: to rewrite one takes a quarter of a second."""
+"""...unless that makes them larger than this, which takes a quarter of a second to rewrite."""
 INCOMING_PREFIX = "tmp_pack_"
-"""What the name of a pack begins with while it comes in: no row has such a name, and no holder of the lock
-takes it for one of a dead process before it is old."""
+"""The prefix of a pack while it is received. No row has such a name, and a lock holder does not take the file
+for one of a dead process until it is old."""
 FROM_OUTSIDE = b"written through Shadow.repo\n"
-"""What the `.keep` of a pack says that holds what is the user's; that of ours is empty."""
+"""The `.keep` of a pack with the user's own objects; that of our packs is empty."""
 _KEPT_AGAIN = b"it was missing\n"
-"""What a `.keep` says that had to be put back: nobody knows who wrote the pack."""
+"""A `.keep` that had to be written again, for a pack of unknown origin."""
 _GIT_SUFFIXES = (".rev", ".bitmap", ".mtimes", ".promisor")
-"""What real git puts beside the packs that it makes."""
+"""The suffixes of further files that real git writes for its packs."""
 
 
 @frozen
@@ -65,25 +83,25 @@ class PackFile:
     """A pack that is complete and durable under a temporary name, with its index beside it."""
 
     name: str
-    """`pack-ID`, as its files will be called but for their suffixes."""
+    """`pack-ID`, the final name of its files without their suffixes."""
     temporary: str
     """The name of its file in the directory of packs."""
 
     @property
     def index(self) -> str:
-        """The name of its index there; `git gc` removes whatever ends with `.idx` and has no pack."""
+        """The temporary name of its index, without `.idx`: `git gc` removes an `.idx` without a pack."""
         return f"{self.temporary}-index"
 
 
 def part_size(total: int, limits: PackLimits) -> int:
-    """Return how many bytes a part should have where all together have `total`."""
+    """Return how many bytes each part should have if all parts together have `total`."""
     return max(limits.part_bytes, min(total // _PARTS, _LARGEST_PART))
 
 
 class PackWriter:
-    """New objects on their way into a pack, or into several parts of about so many bytes.
+    """Writes objects into a new pack, or into several parts of about `part_size` bytes.
 
-    Nothing of it can be seen by a reader before it is published.
+    Readers do not see any of it before it is published.
     """
 
     def __init__(self, directory: str, part_size: int | None = None) -> None:
@@ -94,9 +112,9 @@ class PackWriter:
         self.ids: set[bytes] = set()
         """The id of every object so far."""
         self.copied: set[bytes] = set()
-        """Those that stand as they stood in another pack, and were not hashed here."""
+        """The ids of entries that were copied from another pack, and not hashed here."""
         self.versions: list[tuple[bytes, bytes]] = []
-        """Of the objects that came in place of others: the id, and that of the one before."""
+        """The ids of objects that replaced an older version, each with the id of that version."""
 
     def __contains__(self, object_id: bytes) -> bool:
         return object_id in self.ids
@@ -107,23 +125,23 @@ class PackWriter:
         return sum(part.size for part in (*self._full, self._part))
 
     def note_version(self, object_id: bytes, before: bytes) -> None:
-        """Note that an object came in place of another one: of the same file, or the same directory."""
+        """Note that an object replaced an older version: of the same file, or the same directory."""
         if object_id in self.ids and any(before):
             self.versions.append((object_id, before))
 
     def takes_file(self, object_id: bytes, size: int) -> bool:
-        """Take every file."""
+        """Return True: a pack takes every file."""
         del object_id, size
         return True
 
     def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
-        """Append an object that is deflated already; one that is there already is passed over."""
+        """Append an object, already deflated, unless the pack has it."""
         if object_id not in self.ids:
             part = self._next_part()
             self._append(part, object_id, entry_header(KIND_NUMBERS[kind], size), deflated)
 
     def add_delta(self, object_id: bytes, base: bytes, size: int, deflated: bytes) -> None:
-        """Append a delta of `size` bytes, deflated already; its base must be in the same part."""
+        """Append a delta of `size` bytes, already deflated; its base must be in the same part."""
         self._append(self._part, object_id, entry_header(REF_DELTA, size) + base, deflated)
 
     def _append(self, part: _Part, object_id: bytes, header: bytes, deflated: bytes) -> None:
@@ -132,9 +150,9 @@ class PackWriter:
         self._note(part, object_id, offset, crc)
 
     def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
-        """Append a blob of `size` bytes piece by piece and give its id; a blob that `is_known` is not kept.
+        """Append a blob of `size` bytes piece by piece, unless it `is_known`; return its id.
 
-        Should `pieces` raise, or give more or less than `size`, the pack is as it was before.
+        If `pieces` raises, or does not have exactly `size` bytes, the pack is left as it was before.
         """
         part = self._next_part()
         with part.appending() as offset:
@@ -146,9 +164,9 @@ class PackWriter:
         return object_id
 
     def copy(self, object_id: bytes, pieces: Iterable[bytes], crc: int) -> None:
-        """Append an entry exactly as it stands in another pack; the base of a delta must be in this one.
+        """Append the raw bytes of an entry in another pack; the base of a delta must be in this pack.
 
-        Should `pieces` raise, the pack is as it was before.
+        If `pieces` raises, the pack is left as it was before.
         """
         with self._part.appending() as offset:
             for piece in pieces:
@@ -157,7 +175,7 @@ class PackWriter:
         self.copied.add(object_id)
 
     def copy_whole(self, object_id: bytes, raw: bytes, crc: int) -> None:
-        """Do the same with an entry that is in memory."""
+        """Append an entry as `copy` does, but from memory."""
         offset = self._part.start()
         self._part.put(raw, 0)
         self._note(self._part, object_id, offset, crc)
@@ -168,7 +186,7 @@ class PackWriter:
         self.ids.add(object_id)
 
     def _next_part(self) -> _Part:
-        """Return the part that the next whole object goes to."""
+        """Return the part that the next whole object goes into."""
         if self._part_size is not None and self._part.size >= self._part_size:
             self._part.flush()
             self._full.append(self._part)
@@ -176,14 +194,14 @@ class PackWriter:
         return self._part
 
     def seal(self, limit: int) -> PackBytes | None:
-        """Return the whole pack as bytes, and have no files; None if it is empty, or has more than `limit`.
+        """Return the pack as bytes, without files; None if it is empty, or exceeds `limit` bytes.
 
-        What is left to do with any other pack is `complete`.
+        In that case call `complete`.
         """
         return None if self._full else self._part.seal(limit)
 
     def complete(self) -> list[PackFile]:
-        """Make every part complete and durable under its temporary name; nothing if there is no object."""
+        """Make every part that has objects complete and durable under its temporary name."""
         parts = [part for part in (*self._full, self._part) if part.entries]
         finished: list[PackFile] = []
         try:
@@ -196,12 +214,12 @@ class PackWriter:
                 remove_temporary(self._directory, file)
             self.abandon()
             raise
-        # What was begun, and nothing is left of.
+        # A part that was begun may have no objects left.
         self.abandon()
         return finished
 
     def abandon(self) -> None:
-        """Throw away what was written and is not complete."""
+        """Discard every part that is not complete."""
         for part in (*self._full, self._part):
             part.abandon()
 
@@ -223,14 +241,14 @@ class _Part:
         return self._flushed + len(self._buffer)
 
     def start(self) -> int:
-        """Leave room for the header when the first object comes, and give where the next entry begins."""
+        """Return the offset of the next entry; before the first one, leave room for the header."""
         if not self.size:
             self._buffer += bytes(PACK_HEADER_SIZE)
         return self.size
 
     @contextmanager
     def appending(self) -> Iterator[int]:
-        """Yield where the next entry begins; if the body raises, the part is as it was before."""
+        """Yield the offset of the next entry; if the body raises, leave the part as it was before."""
         offset = self.start()
         try:
             yield offset
@@ -239,7 +257,7 @@ class _Part:
             raise
 
     def put(self, raw: bytes, crc: int) -> int:
-        """Append bytes, and give the CRC that goes on from the one before them."""
+        """Append bytes; return `crc` continued over them."""
         self._buffer += raw
         if len(self._buffer) >= _BUFFER_SIZE:
             self.flush()
@@ -261,9 +279,9 @@ class _Part:
         return digest.digest(), crc
 
     def cut_back(self, offset: int) -> None:
-        """Be as before the entry that begins there."""
+        """Remove everything from an offset on."""
         if offset >= self._flushed:
-            # Not cut in place: who failed to write it may still look at it.
+            # Not truncated in place: a write that failed may still have a view of the buffer.
             self._buffer = self._buffer[: offset - self._flushed]
         else:
             self._buffer = bytearray()
@@ -271,7 +289,7 @@ class _Part:
             self._flushed = offset
 
     def flush(self) -> None:
-        """Write to the file what is in memory."""
+        """Write the buffer to the file."""
         if self._fd < 0:
             self._path = disk.name_temporary(self._directory)
             self._fd = disk.create_file(self._path)
@@ -280,7 +298,7 @@ class _Part:
         self._buffer = bytearray()
 
     def seal(self, limit: int) -> PackBytes | None:
-        """Return the whole pack as bytes; None if it is empty, has files already, or more than `limit`."""
+        """Return the pack as bytes; None if it is empty, has a file already, or exceeds `limit` bytes."""
         index_size = PACK_INDEX_SIZE + 28 * len(self.entries)
         if not self.entries or self._flushed or len(self._buffer) + 20 + index_size > limit:
             return None
@@ -313,9 +331,11 @@ class _Part:
             disk.sync(fd, index_path)
         finally:
             os.close(fd)
-        # Before a row names it: to give it its name then takes no room on the disk any more.
-        disk.place_file(os.path.join(self._directory, file.name + KEEP_SUFFIX), b"")
-        # From now on they are whoever's that names them.
+        # Before a row names the pack, so that renaming it needs no more space on the disk.
+        keep = os.path.join(self._directory, file.name + KEEP_SUFFIX)
+        if not os.path.lexists(keep):  # The same pack may be there, and its `.keep` may say whose it is.
+            disk.place_file(keep, b"")
+        # From now on the files belong to the caller.
         self._path = ""
         return file
 
@@ -342,7 +362,7 @@ class _Part:
 
 
 class IncomingPack(BufferedRandom):
-    """The file of a pack that comes in, which takes long: the lock is not held meanwhile."""
+    """The file of a pack while it is received. That may take long, so the lock is not held meanwhile."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -351,7 +371,7 @@ class IncomingPack(BufferedRandom):
 
     @contextmanager
     def abandoned_if_it_fails(self) -> Iterator[None]:
-        """If the body raises, leave nothing."""
+        """Remove the file and its index if the body raises."""
         try:
             yield
         except BaseException:
@@ -359,13 +379,13 @@ class IncomingPack(BufferedRandom):
             raise
 
     def abandon(self) -> None:
-        """Remove it, and its index."""
+        """Remove the file and its index."""
         with suppress(StoreFailed):
             self.close()
         remove_temporary(self._directory, PackFile("", os.path.basename(self._path)))
 
     def complete(self, entries: Sequence[tuple[bytes, int, int]], checksum: bytes) -> PackFile:
-        """Make it durable, with an index of these entries, and read all of it back."""
+        """Make the pack durable, with an index of these entries, and read all of it back."""
         self.flush()
         disk.sync(self.fileno(), self._path)
         self.close()
@@ -383,7 +403,7 @@ class IncomingPack(BufferedRandom):
 
 
 class _StoreFile(FileIO):
-    """A file whose errors are ours."""
+    """A file of the store, written through the fault point, whose errors are ours."""
 
     def write(self, content: Any) -> int:  # Any: a buffer
         disk.before_write("write", str(self.name))
@@ -395,7 +415,7 @@ class _StoreFile(FileIO):
 
 
 def write_pack(directory: str, content: PackBytes) -> None:
-    """Write the files of a pack that is in a row, and do not wait until they are durable."""
+    """Write the files of a pack that is in a row, without syncing them."""
     path = os.path.join(directory, content.name)
     disk.place_file(path + KEEP_SUFFIX, b"")
     disk.place_file(path + PACK_SUFFIX, content.pack)
@@ -408,11 +428,11 @@ def write_pack(directory: str, content: PackBytes) -> None:
 
 
 def name_pack(directory: str, pack: PackFile, keep: bytes = b"", *, has_row: bool = True) -> None:
-    """Move a complete pack to its final name; what was interrupted is done once more.
+    """Move a complete pack to its final name, or finish a move that was interrupted.
 
-    The index comes last: nobody looks at a pack without one, and `git gc` removes an index without its pack.
-    Of a pack that no row names it comes first: the next holder of the lock removes it if no pack follows.
-    What the `.keep` says is durable before both.
+    The index is renamed last: a pack without one is never read, and `git gc` removes an index without its
+    pack. For a pack that no row names, the index is renamed first: the next lock holder removes it if no pack
+    follows. The text in the `.keep` is durable before both.
     """
     path = os.path.join(directory, pack.name)
     if keep:
@@ -433,14 +453,14 @@ def remove_temporary(directory: str, pack: PackFile) -> None:
 
 
 def remove_pack(directory: str, name: str) -> None:
-    """Remove the files of a pack, those that are there: first by what it is found, last what keeps it."""
+    """Remove the files of a pack that exist: first the index, by which it is found, and last the `.keep`."""
     path = os.path.join(directory, name)
     for suffix in (INDEX_SUFFIX, PACK_SUFFIX, *_GIT_SUFFIXES, KEEP_SUFFIX):
         disk.remove_file(path + suffix)
 
 
 def list_unkept(directory: str) -> list[str]:
-    """Name the packs that have no `.keep`: git wrote them, or somebody removed it."""
+    """List the packs that have no `.keep`: git wrote them, or somebody removed the `.keep`."""
     with disk.store_errors(directory):
         files = set(os.listdir(directory))
     names = (file.removesuffix(PACK_SUFFIX) for file in files if file.endswith(PACK_SUFFIX))
@@ -448,13 +468,13 @@ def list_unkept(directory: str) -> list[str]:
 
 
 def keep_again(directory: str, names: Iterable[str]) -> None:
-    """Put a `.keep` beside packs without one, so that `git gc` leaves in them what no ref leads to."""
+    """Write the `.keep` of packs without one, so that `git gc` keeps objects in them that have no ref."""
     for name in names:
         disk.write_file(os.path.join(directory, name + KEEP_SUFFIX), _KEPT_AGAIN)
 
 
 def is_written(directory: str, content: PackBytes) -> bool:
-    """Return whether a pack has its files, and just these bytes in them."""
+    """Return whether a pack has its files, with exactly these bytes."""
     name = os.path.join(directory, content.name)
     return (
         os.path.lexists(name + KEEP_SUFFIX)

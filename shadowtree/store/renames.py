@@ -1,8 +1,8 @@
-"""Renames: which deleted files the added ones probably were before, for people to see. Nothing acts on it.
+"""Renames: which deleted files the added ones probably were before. They are shown, never acted on.
 
-The same content is found by its id, however much was moved. Contents that are alike are compared by dulwich,
-with git's measure: the bytes of the lines that both have are at least half of the larger one. That takes
-longer the more files there are, so there are limits, beyond which only the same content counts.
+Files with the same content are matched by its id, however many there are. Similar contents are compared by
+dulwich, with git's measure: the lines that both have make up at least half of the larger one. This takes
+longer the more files there are, so there are limits.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from dulwich.objects import ShaFile
 
     Read = Callable[[bytes, int], bytes]
-    """Reads a blob by its id; raises TooLarge if it has more bytes than that."""
+    """Reads the blob with an id; raises TooLarge if it has more bytes than the second argument."""
     Renames = dict[RelPath, RelPath]
-    """By the new path the old one."""
+    """Maps the new path of a file to the old one."""
 
 _ALIKE_PERCENT = 50
 _NAMESAKE_PERCENT = 75
-"""Of two files with the same name that nobody else has; otherwise all are compared. Both are git's."""
+"""For two files with the same name, if no other file has it. Both numbers are git's."""
 
 
 @frozen
@@ -46,20 +46,20 @@ class TreeFile:
 
 @frozen
 class RenameLimits:
-    """How much is compared, at most; more than that takes a person's time."""
+    """How much is compared at most; comparing more would keep people waiting."""
 
     files: int = 200
-    """As many deleted files with as many added ones; of more only namesakes."""
+    """If there are more pairs of files than the square of this, only those with unique names are compared."""
     file_bytes: int = 256 << 10
-    """Larger files are left out."""
+    """Files with more bytes than this are left out."""
     read_bytes: int = 4 << 20
-    """In all."""
+    """If the files to compare have more bytes than this together, none are compared."""
     compared_bytes: int = 32 << 20
-    """In all pairs of two files: the smaller one's, and `_PAIR_BYTES` for each pair."""
+    """The limit for all pairs of files: the bytes of the smaller one, plus `_PAIR_BYTES` for each pair."""
 
 
 _PAIR_BYTES = 512
-"""To compare two small files takes as long as so many bytes of larger ones."""
+"""The cost of comparing any pair of files, in bytes."""
 
 
 def find_renames(
@@ -68,9 +68,10 @@ def find_renames(
     read: Read,
     limits: RenameLimits = RenameLimits(),  # noqa: B008  # frozen
 ) -> Renames:
-    """Find the added files that deleted ones became; no file is in two renames.
+    """Match deleted files with the added files that they became; no file is in two renames.
 
-    Of files with the same content those with the same name are matched first. A link is never a file.
+    Files with the same content and name are matched first, then those with the same content, then similar
+    ones. A link never matches a file.
     """
     renames: Renames = {}
     for key in (_name_and_content, _content):
@@ -116,7 +117,7 @@ def _match_equal(
 def _match_alike(
     deleted: Sequence[TreeFile], added: Sequence[TreeFile], read: Read, limits: RenameLimits
 ) -> Renames:
-    """Match files that are the only ones of their name, as when a directory was moved; then all others."""
+    """Match similar files: first those with a unique name, as when a directory was moved, then all others."""
     if not deleted or not added:
         return {}
     namesakes = _pair_names(deleted, added)
@@ -149,13 +150,13 @@ def _match_all(
             break
         found, contested = _detect(deleted, added, contents, _ALIKE_PERCENT)
         renames |= found
-        # The detector gives up an added file whose best match another one got. The next best may do as well.
+        # The detector drops an added file whose best match went to another one; try the next best.
         deleted, added = _leave_out(deleted, contested, found)
     return renames
 
 
 def _read_files(files: Sequence[TreeFile], read: Read, limits: RenameLimits) -> dict[bytes, bytes]:
-    """Read the contents that may be compared, by their ids: none if they are too much in all."""
+    """Read the contents to compare, by id; return none if they are too large together."""
     contents: dict[bytes, bytes] = {}
     left = limits.read_bytes
     for blob in dict.fromkeys(file.blob for file in files if stat.S_ISREG(file.mode)):
@@ -170,8 +171,8 @@ def _read_files(files: Sequence[TreeFile], read: Read, limits: RenameLimits) -> 
 def _keep_comparable(
     deleted: list[TreeFile], added: list[TreeFile], contents: dict[bytes, bytes]
 ) -> tuple[list[TreeFile], list[TreeFile]]:
-    """Keep the files that were read, and for which not all others are too large or too small."""
-    # The content of a file may be the target of a link too.
+    """Keep the files that were read, and whose size is close enough to one on the other side."""
+    # Links are excluded by their mode: a link's target may be the same blob as a file's content.
     old = [file for file in deleted if stat.S_ISREG(file.mode) and file.blob in contents]
     new = [file for file in added if stat.S_ISREG(file.mode) and file.blob in contents]
     old_sizes = {len(contents[file.blob]) for file in old}
@@ -189,9 +190,9 @@ def _may_be_alike(size: int, other: int) -> bool:
 def _detect(
     deleted: list[TreeFile], added: list[TreeFile], contents: dict[bytes, bytes], percent: int
 ) -> tuple[Renames, list[TreeFile]]:
-    """Let dulwich compare all deleted files with all added ones; return those apart that it calls copies.
+    """Compare all deleted files with all added ones by dulwich; return renames, and what it calls copies.
 
-    It compares trees, so two are made for it: flat ones, with whole paths for names.
+    dulwich compares trees, so this makes two flat ones, with whole paths as names.
     """
     if not deleted or not added:
         return {}, []
@@ -206,7 +207,7 @@ def _detect(
             store[blob] = Blob.from_string(contents[file.blob])
             tree.add(file.path, MODE_FILE, blob)
         store[tree.id] = tree
-    readable: Any = store  # Any: of an object store the detector uses nothing but `store[id]`
+    readable: Any = store  # Any: the detector uses only `store[id]` of an object store
     detector = RenameDetector(readable, rename_threshold=percent - 1, max_files=None)
     renames: Renames = {}
     copies: set[bytes] = set()

@@ -1,16 +1,16 @@
-"""Repacking: few packs instead of many, and older versions as deltas of newer ones. Nobody waits for it.
+"""Repacking: merges many packs into few, with older versions as deltas of newer ones.
 
-    fresh packs, as records add them ──▶ parts: about eight packs, each of which is rewritten by itself
+    fresh packs, as records add them ──▶ parts: about eight packs, each of which is rewritten separately
 
-A fresh pack holds whole objects, and it is noted which one each came in place of. A job rewrites the part
-that has the older versions, together with the newer ones that wait for it:
+A fresh pack holds mostly whole objects, with a note of the older version that each one replaced. A job
+rewrites the part that has the older versions, together with the newer ones that wait for it:
 
     part   [a1] [b1] [c1]      fresh   [a2] [c2]
     new    [a2] [a1 of a2] [b1] [c2] [c1 of c2]
 
-What does not change is copied as it stands. Deltas name their bases by id, so that an entry can stand
-anywhere in its pack. What was made anew is read back before the old pack goes. A large part is rewritten only
-when enough waits for it. While one is rewritten, that part of the store is there twice.
+Entries that do not change are copied. Deltas name their bases by id, so an entry can be anywhere in its pack.
+New entries are read back before the old pack is removed. A large part is rewritten only when enough waits for
+it. While a part is rewritten, the store has its objects twice.
 """
 
 from __future__ import annotations
@@ -30,53 +30,53 @@ from shadowtree.store.pack_writer import PackWriter, part_size
 from shadowtree.store.packs import HEAD_SIZE, Pack, Span
 
 _TINY = 4
-"""A part with less than one part in so many of the usual bytes is tiny; so many of them become one."""
+"""A part is tiny if it is smaller than the usual size divided by this; this many tiny parts become one."""
 _OBJECT_WEIGHT = 500
-"""To look at one more object takes as long as to copy so many bytes."""
+"""Handling one object takes as long as copying this many bytes."""
 _LONGEST_CHAIN = 50
-"""How many deltas one after the other are read at most for one object."""
+"""How many deltas in a row have to be read for one object at most."""
 _REMEMBERED = 64
-"""How many objects are kept in memory that were read."""
+"""How many objects are cached that were read."""
 _LARGE_ENTRY = 4 << 20
 """An entry of more bytes than this is copied piece by piece."""
 
 _LARGEST_DELTA = 256 << 10
-"""An object above this many bytes is never a delta, nor the base of one."""
+"""An object with more bytes than this is never a delta, nor the base of one."""
 _MOST_SECONDS = 0.05
-"""How long one delta may take..."""
+"""How long making one delta may take, by estimate."""
 _WORK_A_SECOND = 10 << 30
-"""...if dulwich looks at so many bytes times bytes that differ in a second."""
+"""The speed of dulwich, for that estimate: the number of bytes times the number of differing bytes."""
 _SHORTEST_DELTA = 4
-"""Real git takes a shorter delta for damage: what is empty is made of nothing."""
+"""Real git takes a shorter delta for damage."""
 _WORTH = 0.8
-"""A delta has to be smaller than this part of what it stands for."""
+"""A delta must be smaller than the deflated object times this."""
 _TREE_ENTRY = re.compile(rb"[0-7]+ [^\0]+\0.{20}", re.DOTALL)
 
 
 Delta = tuple[bytes, int, bytes]
-"""Of an object: what it is made of, and by how many bytes, which are deflated."""
+"""A delta: the id of its base, its size, and its deflated bytes."""
 
 
 def weigh(pack: Pack) -> int:
-    """Return how long it takes to rewrite a pack, as bytes to copy."""
+    """Estimate how long it takes to rewrite a pack, as a number of bytes to copy."""
     return pack.size + _OBJECT_WEIGHT * pack.count
 
 
 @frozen
 class Job:
-    """Parts to rewrite as one, and what to put into them."""
+    """Parts to rewrite together, and objects to add to them."""
 
     parts: tuple[Pack, ...]
     incoming: tuple[bytes, ...]
-    """Objects of fresh packs, the newest first."""
+    """The ids of objects of fresh packs, the newest first."""
 
 
 class Repacker:
-    """One look at the packs of a store: what waits for which part, and which job is worth it.
+    """The packs of a store at one time: which objects wait for which part, and which job is worth doing.
 
-    `fresh` gives by the names of fresh packs, the oldest first, which object came in place of which. With
-    `live`, all else goes, and packs that are not ours are taken apart but for those that are `left_alone`;
-    without it, these stay as they are.
+    `fresh` maps the names of fresh packs, the oldest first, to pairs of an object and the version that it
+    replaced. With `live`, all other objects are dropped, and packs that are not ours are moved into parts,
+    except those that are `left_alone`. Without it, packs that are not ours stay as they are.
     """
 
     def __init__(
@@ -98,24 +98,24 @@ class Repacker:
         self._parts = [pack for pack in packs if pack not in self._fresh]
         self._before = dict(pair for pairs in fresh.values() for pair in pairs)
         self._part_of: dict[bytes, Pack] = {}
-        """Which part has an object of fresh packs, or a version before one."""
+        """The part that already has an object of a fresh pack, or the version that one replaced."""
         asked = set(self._before.values()).union(*(pack.ids() for pack in self._fresh))
         self._impure: list[Pack] = []
-        """The parts that hold something that is not live."""
+        """The parts that hold objects that are not live."""
         for part in self._parts:
             ids = part.ids()
             self._part_of.update(dict.fromkeys(asked.intersection(ids), part))
             if live is not None and not live.issuperset(ids):
                 self._impure.append(part)
         self._whole: dict[Pack, bool] = {}
-        """By part, whether its checksum is right."""
+        """Whether the checksum of each part is right."""
         self._part_before: dict[bytes, Pack | None] = {}
-        """Which part has the nearest version before an object."""
+        """The part that has the nearest older version of an object."""
         self._part_size = part_size(sum(pack.size for pack in self._parts), limits)
         self._fresh_in: dict[bytes, Pack] = {}
-        """What waits, the newest first, and which fresh pack each is in."""
+        """The objects that wait, the newest first, and the fresh pack that each is in."""
         self._waiting = self._sort()
-        """What waits for which part, None being a new one."""
+        """The objects that wait for each part; None stands for a new part."""
 
     @property
     def fresh_bytes(self) -> int:
@@ -134,10 +134,10 @@ class Repacker:
         return waiting
 
     def _find_part(self, id: bytes) -> Pack | None:
-        """Find the part that has the nearest version before an object.
+        """Find the part that has the nearest older version of an object.
 
-        The answer holds for every version in between. It is kept for them: the root of a tree may have had a
-        new version in every message, and they would be passed once for each.
+        The result is cached for every version in between: the root of a tree may have a new version in every
+        message, and each search would pass all of them.
         """
         passed, before = [id], self._before.get(id)
         while before is not None and before not in self._part_before and before not in self._part_of:
@@ -151,10 +151,10 @@ class Repacker:
     def _is_live(self, id: bytes) -> bool:
         return self._live is None or id in self._live
 
-    # What to do
+    # Choosing a job
 
     def choose(self, most: int | None = None) -> Job | None:
-        """Choose the part for which most waits, if rewriting it is worth it, and weighs at most so much."""
+        """Choose the part for which most bytes wait, of those worth rewriting with a weight up to `most`."""
         sizes = {
             part: sum(self._fresh_in[id].stored_size(id) or 0 for id in ids)
             for part, ids in self._waiting.items()
@@ -167,12 +167,12 @@ class Repacker:
         return None
 
     def _make_job(self, part: Pack | None) -> Job:
-        """Take what waits for a part, the oldest of it if that is too much at once."""
+        """Make a job of the objects that wait for a part, or of the oldest of them if they are too many."""
         waiting = self._waiting.get(part, [])
         return Job(() if part is None else (part,), tuple(waiting[-self._limits.job_objects :]))
 
     def choose_stale(self, *, is_thorough: bool) -> Job | None:
-        """Choose a part that holds what is not live, or what waits; or tiny parts to be joined."""
+        """Choose a part that holds garbage, or one for which objects wait, or tiny parts to be joined."""
         for part in self._impure:
             if self._is_stale(part, is_thorough=is_thorough):
                 return self._make_job(part)
@@ -185,25 +185,26 @@ class Repacker:
         return Job(tuple(tiny), ()) if len(tiny) >= _TINY else None
 
     def _is_stale(self, part: Pack, *, is_thorough: bool) -> bool:
-        """Return whether a part holds what is not live, and more than a little of it."""
+        """Return whether a part holds enough garbage, or with `is_thorough` any, to be rewritten."""
         garbage = [id for id in part.ids() if not self._is_live(id)]
         size = sum(part.stored_size(id) or 0 for id in garbage)
         return bool(garbage) and (is_thorough or size * self._limits.spared_part > part.size)
 
     def _is_due(self, part: Pack) -> bool:
-        """Return whether enough waits for a part.
+        """Return whether enough bytes wait for a part.
 
-        What is left of a fresh pack counts as all of it: until that is gone too, the rest is there twice.
+        The objects of a fresh pack that still wait count as the whole pack: until they are moved too, the
+        pack stays, and the store has its other objects twice.
         """
         left = Counter(self._fresh_in.values())
         held = (pack.size // left[pack] for pack in map(self._fresh_in.__getitem__, self._waiting[part]))
         return sum(held) * self._limits.worth_part >= weigh(part)
 
     def find_empty(self, written: Container[bytes] = ()) -> list[Pack]:
-        """Find the fresh packs of which all that is needed was `written`, or is in parts.
+        """Find the fresh packs whose needed objects were all `written`, or are in parts.
 
-        The latter is proved by reading the part now: its checksum, and the object unless this process has
-        read the part back before.
+        That an object is in a part is proved by reading the part now: its checksum, and the object unless
+        this process has read the part back before.
         """
         return [
             pack
@@ -223,9 +224,9 @@ class Repacker:
         return self._whole[part]
 
     def require_whole(self, *, is_thorough: bool) -> int:
-        """Raise StoreDamaged unless all is whole that would be rewritten; return how many bytes that takes.
+        """Raise StoreDamaged if a pack that would be rewritten is damaged; return how many bytes that takes.
 
-        Those are needed for a while, before the first pack goes.
+        They are needed until the first old pack is removed.
         """
         stale = [part for part in self._impure if self._is_stale(part, is_thorough=is_thorough)]
         waited_for = [part for part in self._waiting if part is not None]
@@ -235,10 +236,10 @@ class Repacker:
         waiting = sum(pack.stored_size(id) or 0 for id, pack in self._fresh_in.items())
         return waiting + max((part.size for part in (*stale, *waited_for)), default=0)
 
-    # How it is done
+    # Rewriting
 
     def write(self, job: Job) -> list[PackWriter]:
-        """Write the packs that take the place of the parts of a job."""
+        """Write the packs that replace the parts of a job."""
         rewriting = _Rewriting(self._objects, self._before, self._live)
         for part in job.parts:
             rewriting.take_part(part)
@@ -250,9 +251,9 @@ class Repacker:
 def make_deltas(
     objects: Objects, packs: Iterable[Pack], versions: Mapping[bytes, bytes], seconds: float
 ) -> dict[bytes, Delta]:
-    """Make deltas of newer versions for older ones, all of them in these packs, as far as there is time.
+    """Make deltas that turn newer versions into older ones, both in these packs, until the time is up.
 
-    The largest come first: the same time saves more there.
+    The largest objects come first, because the same time saves more bytes there.
     """
     deadline, made = monotonic() + seconds, dict[bytes, Delta]()
     pack_of = {id: pack for pack in packs for id in pack.ids()}
@@ -270,7 +271,7 @@ def make_deltas(
 
 
 def _is_made_of(id: bytes, other: bytes, made: Mapping[bytes, Delta]) -> bool:
-    """Return whether one object would be a delta of another, or of too many one after the other."""
+    """Return whether one object is made of another through deltas, or its chain of deltas is too long."""
     steps = 0
     while id != other and id in made and steps < _LONGEST_CHAIN:
         id, steps = made[id][0], steps + 1
@@ -278,25 +279,26 @@ def _is_made_of(id: bytes, other: bytes, made: Mapping[bytes, Delta]) -> bool:
 
 
 class _Rewriting:
-    """Objects on their way from old packs into new ones, and which is a delta of which there."""
+    """Moves objects from old packs into new ones, and decides which become deltas of which."""
 
     def __init__(self, objects: Objects, before: Mapping[bytes, bytes], live: set[bytes] | None) -> None:
         self._objects = objects
         self._live = live
         self._before = before
         self._taken: dict[bytes, tuple[Pack, Span]] = {}
-        """By the objects their packs, and where they are in them."""
+        """The pack of each object, and its span there."""
         self._stood: dict[bytes, bytes | None] = {}
-        """By the objects of parts their bases where they stand; None: they are whole."""
+        """The base of each object of a part, as stored now; None if the object is whole."""
         self._bases: dict[bytes, bytes] = {}
-        """What becomes, or stays, a delta of what."""
+        """The base of each object that becomes, or stays, a delta."""
         self._depths: dict[bytes, int] = {}
         self._heights: dict[bytes, int] = {}
-        """How many deltas one after the other are made of an object where it stands."""
+        """The length of the longest stored chain of deltas that ends at an object."""
         self._contents: dict[bytes, tuple[bytes, bytes]] = {}
 
     def take_part(self, part: Pack) -> None:
-        """Take what a part has, but for what is not live."""
+        """Take the live objects of a part; raise StoreDamaged if its index is damaged."""
+        part.require_sound_index()
         spans = part.spans()
         ids = {offset: id for id, (offset, _, _) in spans.items()}
         for id, span in spans.items():
@@ -306,12 +308,13 @@ class _Rewriting:
                 self._stood[id] = ids.get(base) if isinstance(base, int) else base
 
     def take_fresh(self, id: bytes, pack: Pack) -> None:
-        """Take an object of a fresh pack."""
+        """Take an object of a fresh pack; raise StoreDamaged if its index is damaged."""
+        pack.require_sound_index()
         if id not in self._taken:
             self._taken[id] = pack, pack.span_of(id)
 
     def write(self, size: int) -> list[PackWriter]:
-        """Write it all, what is made of each other together, into packs of about so many bytes."""
+        """Write all objects into packs of about `size` bytes, each delta in the same pack as its base."""
         self._link()
         families: dict[bytes, list[bytes]] = {}
         for id in self._taken:
@@ -330,7 +333,7 @@ class _Rewriting:
         return [writer for writer in writers if writer.ids]
 
     def _link(self) -> None:
-        """Decide what is a delta of what."""
+        """Decide which objects are deltas of which."""
         for id, base in self._stood.items():
             if base in self._taken and base is not None:
                 self._bases[id] = base
@@ -355,14 +358,14 @@ class _Rewriting:
             self._bases[id], self._depths[id] = base, depth
 
     def _depth_of(self, id: bytes) -> int:
-        """Return how many deltas are read for an object, as far as it is linked."""
+        """Return the length of the chain of deltas from an object, as far as it is linked."""
         depth = 0
         while id in self._bases and id not in self._depths:
             id, depth = self._bases[id], depth + 1
         return depth + self._depths.get(id, 0)
 
     def _root_of(self, id: bytes) -> bytes:
-        """Return what an object is made of in the end; a damaged pack may have a ring, which is as good."""
+        """Return the object at the end of a chain of deltas, or any of a ring, if damage made it one."""
         passed = set()
         while id in self._bases and id not in passed:
             passed.add(id)
@@ -387,7 +390,7 @@ class _Rewriting:
         return delta is not None
 
     def _read(self, id: bytes) -> tuple[bytes, bytes]:
-        """Read an object; of one that was read a moment ago, another is mostly made next."""
+        """Read an object and cache it, because it is often the base of the next one."""
         if id not in self._contents:
             if len(self._contents) >= _REMEMBERED:
                 self._contents.clear()
@@ -395,7 +398,7 @@ class _Rewriting:
         return self._contents[id]
 
     def _copy(self, id: bytes, into: PackWriter, base: bytes | None) -> None:
-        """Copy an entry as it stands if it stands as it should, with this base; else write it whole."""
+        """Copy an entry if it has this base already; otherwise write the object whole."""
         pack, span = self._taken[id]
         offset, size, crc = span
         try:
@@ -409,22 +412,22 @@ class _Rewriting:
                     into.copy_whole(id, raw, crc)
                     return
         except (StoreDamaged, StoreFailed):
-            # There may be another copy.
+            # There may be an intact copy.
             pass
         kind, content = self._objects.read_any(id)
         into.add(kind, id, len(content), deflate(content))
 
 
 def load_dulwich() -> None:
-    """Load what deltas are made and read with: a host that stays waits for it once, at its start."""
+    """Import dulwich, so that a long-running host waits for that only once, at its start."""
     import shadowtree.store.dulwich_packs  # noqa: F401  # it is loaded, not used
 
 
 def verify(packs: Iterable[Pack], writers: Sequence[PackWriter]) -> None:
-    """Read packs back that were just written; StoreDamaged if they are not what they should be.
+    """Read back packs that were just written; raise StoreDamaged if they are not correct.
 
-    Checksums tell that all bytes are what was written. What was made anew is hashed as well; what was copied
-    stands as it stood, and what it is made of is told by its id.
+    Their checksums prove that all bytes are as written. New entries are hashed as well; copied entries did
+    not change, and name their bases by id.
     """
     made = {id for writer in writers for id in writer.ids - writer.copied}
     for pack in packs:
@@ -436,11 +439,11 @@ def verify(packs: Iterable[Pack], writers: Sequence[PackWriter]) -> None:
 def make_delta(
     kind: bytes, base: bytes, wanted: bytes, deflated_size: int, seconds: float = _MOST_SECONDS
 ) -> tuple[int, bytes] | None:
-    """Make a delta by which `wanted` comes of `base`; return its size, and what it is deflated.
+    """Make a delta that turns `base` into `wanted`; return its size and its deflated bytes.
 
-    dulwich makes it, in time that grows with the sizes times what differs: so it is asked only where the two
-    are much alike. None if they are not, if it would take longer than `seconds`, or if that is no smaller
-    than `wanted` deflated by itself.
+    Return None if the two are not alike, if it would take longer than `seconds`, or if the delta is hardly
+    smaller than the `deflated_size` of `wanted`. dulwich makes it, in a time that grows with the sizes times
+    the number of differing bytes, so it is only used for contents that are alike.
     """
     from dulwich.pack import create_delta
 
@@ -454,7 +457,7 @@ def make_delta(
 
 
 def _are_alike(kind: bytes, one: bytes, other: bytes, seconds: float) -> bool:
-    """Return whether the other version has at least half of the pieces, and a delta takes no longer.
+    """Return whether at least half of `other` is in `one` too, and a delta takes at most `seconds`.
 
     a b c d      a b x d       three of four: alike
     """
@@ -467,9 +470,9 @@ def _are_alike(kind: bytes, one: bytes, other: bytes, seconds: float) -> bool:
 
 
 def _split(kind: bytes, content: bytes) -> Iterable[tuple[bytes, bytes]]:
-    """Split a tree into its entries; a text into lines, each with the one before it.
+    """Split a tree into its entries, or a text into lines, each with the line before it.
 
-    The same lines in another order are not alike: dulwich takes long for them and gains nothing.
+    So the same lines in another order are not alike: dulwich takes long for them, and saves nothing.
     """
     if kind == b"tree":
         return ((b"", entry) for entry in _TREE_ENTRY.findall(content))

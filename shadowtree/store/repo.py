@@ -1,11 +1,11 @@
-"""A store as a repository of dulwich, for who wants to read it, or to keep something of their own in it.
+"""A store as a dulwich repository, for programs that read it or keep objects of their own in it.
 
-As it comes, dulwich follows `core.worktree` into the user's files, reads the user's configuration, maps packs
-into memory, checks few hashes, writes what a power cut takes, and waits for ever for a lock file that a dead
-process left. Here objects are read by `Objects`: checked, and from the next copy if one is damaged. What is
-written is durable before the call returns. What would lose something is refused.
+By default, dulwich follows `core.worktree` into the user's files, reads the user's configuration, maps packs
+into memory, checks few hashes, does not write durably, and fails on lock files that dead processes left. Here
+`Objects` reads the objects: it checks them, and tries the next copy if one is damaged. Everything that is
+written is durable before the call returns. Calls that could lose data are refused.
 
-Beside those in `dulwich_packs`, these private names of dulwich are used: `_bound_read_callables`,
+In addition to those in `dulwich_packs`, these private names of dulwich are used: `_bound_read_callables`,
 `_check_refname`, `_put_named_file`, `_remove_pack`, `_update_pack_cache`.
 """
 
@@ -41,7 +41,7 @@ from dulwich.refs import SYMREF, DiskRefsContainer, Ref, SymrefLoop, refname_is_
 from dulwich.repo import Repo
 
 from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, StoreFailed
-from shadowtree.store.directory import StoreLayout, begin_ref, list_own_refs
+from shadowtree.store.directory import StoreLayout, begin_ref, list_own_refs, remove_dead_locks
 from shadowtree.store.dulwich_packs import Indexed, Indexer
 from shadowtree.store.git_format import (
     EMPTY_TREE,
@@ -69,7 +69,7 @@ Locked = Callable[[], AbstractContextManager[object]]
 """Takes the lock of the store."""
 
 _MANY = 16
-"""With so many small packs, these are joined: each object that is added alone is a pack."""
+"""This many small packs are joined into one: each object that is added alone makes a pack."""
 _SMALL_BYTES = 1 << 20
 
 
@@ -80,13 +80,13 @@ class ShadowRepo(Repo):
         self._locked = locked
         objects = ShadowObjectStore(StoreLayout(store), locked, journaled)
         super().__init__(store, objects, bare=True, controldir=store, commondir=store)
-        # The configuration tells real git of the worktree, and dulwich follows it.
+        # The configuration names the worktree for real git, and dulwich follows it.
         self.bare, self.path = True, store
         self.refs = ShadowRefs(store, locked)
         self.hooks.clear()
 
     def get_config(self) -> ConfigFile:
-        """Read the configuration of the store, which nobody but shadowtree writes."""
+        """Read the configuration of the store, which only shadowtree writes."""
         path = StoreLayout(self.commondir()).config
         try:
             return _Config.from_path(path, expand_includes=False)
@@ -94,16 +94,16 @@ class ShadowRepo(Repo):
             raise StoreDamaged(f"{path} cannot be read") from error
 
     def get_config_stack(self) -> StackedConfig:
-        """Return the configuration of the store alone: nothing of the user's or the environment's."""
+        """Return only the configuration of the store, without the user's and the environment's."""
         return StackedConfig([self.get_config()])
 
     def get_gitattributes(self, tree: bytes | None = None) -> GitAttributes:
-        """Know of no attributes, so that no filter ever runs."""
+        """Return no attributes, so that no filter ever runs."""
         del tree
         return GitAttributes()
 
     def index_path(self) -> str:
-        """Have no index; without one dulwich checks out nothing."""
+        """Raise NoIndexPresent: without an index dulwich checks out nothing."""
         raise NoIndexPresent
 
     def _put_named_file(self, path: str, contents: bytes) -> None:
@@ -112,7 +112,7 @@ class ShadowRepo(Repo):
 
 
 class _Config(ConfigFile):
-    """The configuration of a store, to be read."""
+    """The configuration of a store, read-only."""
 
     def write_to_path(self, path: str | os.PathLike[str] | None = None) -> None:
         raise InvalidInput(f"the configuration of a store cannot be changed: {path or self.path}")
@@ -122,9 +122,9 @@ class _Config(ConfigFile):
 
 
 class ShadowRefs(DiskRefsContainer):
-    """The refs of a store, written durably by the holder of its lock; no reflog is written.
+    """The refs of a store, written durably and under its lock, without reflogs.
 
-    dulwich's own files would be open to others for a moment, and a kill in it would leave them so.
+    Files that dulwich writes can be read by other users for a short time, or for longer after a kill.
     """
 
     def __init__(self, store: str, locked: Locked = nullcontext) -> None:
@@ -133,7 +133,7 @@ class ShadowRefs(DiskRefsContainer):
         self._locked = locked
 
     def update(self, refs: Mapping[bytes, bytes | None]) -> None:
-        """Let refs name these objects, by their raw ids; None: let there be no such ref."""
+        """Set refs to objects, by their raw ids; None removes the ref."""
         with self._writing():
             for name, id in refs.items():
                 if id is None:
@@ -141,10 +141,10 @@ class ShadowRefs(DiskRefsContainer):
                 else:
                     self._write(Ref(name), sha_to_hex(RawObjectID(id)))
 
-    # Any: who did it when and why, which only a reflog would tell
+    # Any: committer, time and message, which only a reflog would have
 
     def set_if_equals(self, name: Ref, old_ref: Any, new_ref: Any, *rest: Any, **named: Any) -> bool:
-        """Let a ref, or the one that it leads to, name an object, if it names `old_ref` or that is None."""
+        """Set a ref, or the one that it leads to, if its value is `old_ref` or `old_ref` is None."""
         with self._writing():
             ref = self._resolve(name)
             if old_ref is not None and (self.read_ref(ref) or ZERO_SHA) != old_ref:
@@ -153,7 +153,7 @@ class ShadowRefs(DiskRefsContainer):
             return True
 
     def add_if_new(self, name: Ref, ref: ObjectID, *rest: Any, **named: Any) -> bool:
-        """Let a ref name an object, unless it names one."""
+        """Set a ref, or the one that it leads to, unless it has a value."""
         with self._writing():
             resolved = self._resolve(name)
             if self.read_ref(resolved):
@@ -162,14 +162,14 @@ class ShadowRefs(DiskRefsContainer):
             return True
 
     def set_symbolic_ref(self, name: Ref, other: Ref, *rest: Any, **named: Any) -> None:
-        """Let a ref lead to another one."""
+        """Make a ref lead to another one."""
         for each in (name, other):
             self._check_refname(each)
         with self._writing():
             self._write(name, SYMREF + other)
 
     def remove_if_equals(self, name: Ref, old_ref: ObjectID | None, *rest: Any, **named: Any) -> bool:
-        """Remove a ref, if it names `old_ref` or that is None."""
+        """Remove a ref, if its value is `old_ref` or `old_ref` is None."""
         self._check_refname(name)
         with self._writing():
             if old_ref is not None and (self.read_ref(name) or ZERO_SHA) != old_ref:
@@ -178,7 +178,7 @@ class ShadowRefs(DiskRefsContainer):
             return True
 
     def add_packed_refs(self, new_refs: Mapping[Ref, ObjectID | None]) -> None:
-        """Put refs into `packed-refs`, or take them from there, and leave no file of theirs."""
+        """Write refs to `packed-refs`, or remove them from it, and remove their own files."""
         for ref in new_refs:
             self._check_refname(ref)
         with self._writing():
@@ -189,17 +189,14 @@ class ShadowRefs(DiskRefsContainer):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Hold the lock, and remove the lock files of processes that died: nobody else writes refs now."""
+        """Hold the lock of the store, and the one by which git packs refs; remove those of dead processes."""
         with self._locked():
-            found = [os.path.join(self._store, f"{name}.lock") for name in ("HEAD", "packed-refs")]
-            for directory, _, files in os.walk(os.path.join(self._store, "refs")):
-                found += [os.path.join(directory, name) for name in files if name.endswith(".lock")]
-            for path in filter(os.path.lexists, found):
-                disk.remove_file(path)
-            yield
+            remove_dead_locks(self._store)
+            with disk.hold_lock_file(os.path.join(self._store, "packed-refs")):
+                yield
 
     def _resolve(self, name: Ref) -> Ref:
-        """Name the ref that one leads to; RefFormatError if it could be no file among the refs."""
+        """Return the ref that `name` leads to; raise RefFormatError if it cannot be a file among the refs."""
         self._check_refname(name)
         with suppress(SymrefLoop):
             name = self.follow(name)[0][-1]
@@ -216,22 +213,25 @@ class ShadowRefs(DiskRefsContainer):
         above = os.path.dirname(path)
         is_new = not os.path.isdir(above)
         disk.make_directories(above)
-        disk.write_file(path, content + b"\n", beside=StoreLayout(self._store).config)
+        with disk.hold_lock_file(path):
+            disk.write_file(path, content + b"\n", beside=StoreLayout(self._store).config)
         while is_new and above != self._store:
             above = os.path.dirname(above)
             disk.sync_names(above)
 
     def _remove(self, ref: Ref) -> None:
-        # The file last, so that what was packed before does not come back.
+        # The file is removed last, so that an older packed value does not come back.
         packed = self.get_packed_refs()
         if ref in packed:
             self._write_packed({each: id for each, id in packed.items() if each != ref})
         self._remove_file(ref)
 
     def _remove_file(self, ref: Ref) -> None:
-        """Remove the file of a ref, and the directories that are empty then, but for git's own."""
+        """Remove the file of a ref, and the directories that are then empty, except git's own."""
         path = os.fsdecode(self.refpath(ref))
-        disk.remove_file(path)
+        if os.path.lexists(path):
+            with disk.hold_lock_file(path):
+                disk.remove_file(path)
         above, own = os.path.dirname(path), os.path.dirname(StoreLayout(self._store).ref)
         with suppress(OSError):
             while len(above) > len(own):
@@ -247,9 +247,9 @@ class ShadowRefs(DiskRefsContainer):
 
 
 def drop_own_refs(layout: StoreLayout) -> None:
-    """Remove the refs that the conversation was made into, so that they keep nothing alive.
+    """Remove the refs to sessions as commits, and reset HEAD's, so that they keep nothing alive.
 
-    Only for the holder of the lock. They are made again when somebody asks for the repository.
+    Only for the lock holder. The refs are written again when `Shadow.repo` is used.
     """
     begin_ref(layout)
     ShadowRefs(layout.store).update(dict.fromkeys(list_own_refs(layout.store)))
@@ -259,7 +259,7 @@ def drop_own_refs(layout: StoreLayout) -> None:
 
 
 class ShadowObjectStore(DiskObjectStore):
-    """The objects of a store, for dulwich. `packs` are read unchecked; everything else is checked."""
+    """The objects of a store, for dulwich. They are checked, except those that are read through `packs`."""
 
     def __init__(
         self, layout: StoreLayout, locked: Locked, journaled: Callable[[], Iterable[PackBytes]] = tuple
@@ -270,7 +270,7 @@ class ShadowObjectStore(DiskObjectStore):
         self.objects = Objects(layout.objects, journaled=journaled)
 
     def close(self) -> None:
-        """Let go of every file; what is asked for later opens what it needs."""
+        """Close every file; later reads open them again."""
         self.objects.close()
         super().close()
 
@@ -281,26 +281,27 @@ class ShadowObjectStore(DiskObjectStore):
     # Reading
 
     def get_raw(self, name: RawObjectID | ObjectID) -> tuple[int, bytes]:
-        """Read an object whole; KeyError if there is none, StoreDamaged if no copy of it is whole."""
+        """Read a whole object; raise KeyError if there is none, StoreDamaged if no copy of it is intact."""
         id = _as_raw(name)
         if id == EMPTY_TREE:
             return KIND_NUMBERS[b"tree"], b""
         try:
             kind, content = self.objects.read_any(id)
         except StoreDamaged:
-            # What is in a pack without a readable index is unknown, not absent (invariant 7).
+            # An object in a pack without a readable index is unknown, not absent (invariant 7).
             if self.objects.is_listed(id) or self.objects.pack_set.hides_some():
                 raise
             raise KeyError(name) from None
         return KIND_NUMBERS[kind], content
 
     def __contains__(self, sha: ObjectID) -> bool:
-        """Return whether an object is here and whole, so that who fetches gets anew what is damaged."""
+        """Return whether an intact copy of an object is here, so that a fetch replaces damaged objects."""
         id = _as_raw(sha)
-        return id == EMPTY_TREE or self.objects.has(id) or self.objects.prove(id)
+        self.objects.refresh()
+        return id == EMPTY_TREE or self.objects.has(id) or self.objects.can_read(id)
 
     def contains_packed(self, sha: ObjectID | RawObjectID) -> bool:
-        """Return whether the index of a pack names an object."""
+        """Return whether the index of a pack lists an object."""
         packs, id = self.objects.pack_set, _as_raw(sha)
         return packs.lists(id) or (self.objects.refresh() and packs.lists(id)) or packs.recall(id)
 
@@ -311,7 +312,7 @@ class ShadowObjectStore(DiskObjectStore):
 
     @property
     def packs(self) -> list[Pack]:
-        """Every pack, those that only rows of the timeline hold too."""
+        """Every pack, including those that are only in rows of the timeline."""
         self.objects.refresh()
         self.objects.pack_set.recall_all()
         return [pack.reader for pack in self.objects.pack_set.all_packs()]
@@ -324,7 +325,7 @@ class ShadowObjectStore(DiskObjectStore):
     iterobjects_subset = PackCapableObjectStore.iterobjects_subset
 
     def get_unpacked_object(self, sha1: bytes, *, include_comp: bool = False) -> UnpackedObject:
-        """Return an object, never as a delta, and never deflated: dulwich writes corrupt packs of those."""
+        """Return an object, neither as a delta nor deflated: dulwich writes corrupt packs from those."""
         del include_comp
         return full_unpacked_object(self[ObjectID(sha1)])
 
@@ -341,32 +342,32 @@ class ShadowObjectStore(DiskObjectStore):
         ids = (ObjectID(sha) for sha in shas)
         return map(full_unpacked_object, self.iterobjects_subset(ids, allow_missing=allow_missing))
 
-    # What git derives from packs may be older than they are, or damaged
+    # Not used: files that git derives from packs may be outdated or damaged
 
     @property
     def alternates(self) -> list[BaseObjectStore]:
-        """Nothing: a store stands alone."""
+        """Empty: a store does not use other stores."""
         return []
 
     def get_midx(self) -> None:
-        """Know of no index of several packs."""
+        """Return None, for no multi-pack index."""
 
     def get_commit_graph(self) -> None:
-        """Know of no list of commits."""
+        """Return None, for no commit graph."""
 
     def get_reachability_provider(self, prefer_bitmaps: bool = True) -> GraphTraversalReachability:
-        """Look at the objects themselves."""
+        """Return a provider that reads the objects themselves."""
         del prefer_bitmaps
         return GraphTraversalReachability(self)
 
     def _update_pack_cache(self) -> list[Pack]:
-        """Let dulwich open no pack by itself."""
+        """Return no packs, so that dulwich opens none itself."""
         return []
 
     # Writing
 
     def add_object(self, obj: ShaFile) -> None:
-        """Write an object, durably, also if one is here: that may be damaged, or about to go."""
+        """Write an object durably, even if it is here: that copy may be damaged, or about to be removed."""
         self.add_objects([(obj, None)])
 
     def add_objects(
@@ -393,7 +394,7 @@ class ShadowObjectStore(DiskObjectStore):
         return pack
 
     def add_pack(self) -> tuple[BinaryIO, Callable[[], None], Callable[[], None]]:
-        """Return a file to write a pack to, what publishes it durably, and what throws it away."""
+        """Return a file for a pack, a function that publishes it durably, and one that discards it."""
         file = IncomingPack(self._packs)
 
         def commit() -> Pack | None:
@@ -418,7 +419,7 @@ class ShadowObjectStore(DiskObjectStore):
         *,
         max_input_size: int | None = None,
     ) -> Pack:
-        """Read a pack from a stream, add what its deltas are made of, and publish it durably."""
+        """Read a pack from a stream, add the delta bases that it lacks, and publish it durably."""
         if max_input_size:
             read_all, read_some = _bound_read_callables(read_all, read_some, max_input_size)
         file = IncomingPack(self._packs)
@@ -429,7 +430,7 @@ class ShadowObjectStore(DiskObjectStore):
             return self.complete(file, indexer)
 
     def complete(self, file: IncomingPack, indexer: Indexed) -> Pack:
-        """List what came in by what it hashes to, read it back, and publish it."""
+        """Index the received objects by their real ids, read the pack back, and publish it durably."""
         file.flush()
         entries = [(id, offset, crc or 0) for id, offset, crc in indexer]
         checksum, bases = extend_pack(file, set(indexer.ext_refs()), self.get_raw, SHA1)
@@ -448,7 +449,7 @@ class ShadowObjectStore(DiskObjectStore):
         raise StoreFailed(os.path.join(self._packs, file.name), "another process removed it")
 
     def _join_small(self) -> None:
-        """Put many small packs that were written here into one."""
+        """Join the small packs that were written here into one, if they are many."""
         small = [pack for pack in self.objects.packs() if pack.size <= _SMALL_BYTES and _is_plain(pack)]
         if len(small) < _MANY:
             return
@@ -464,7 +465,7 @@ class ShadowObjectStore(DiskObjectStore):
             raise
         self._publish(file)
         for pack in small:
-            # The index alone is removed by the next holder of the lock.
+            # After a kill, the next lock holder removes an index that is left alone.
             disk.remove_file(pack.path)
             remove_pack(self._packs, pack.name)
         self.objects.refresh()
@@ -491,7 +492,7 @@ def _deflate(obj: ShaFile) -> tuple[bytes, bytes, int, bytes]:
 
 
 def _is_plain(pack: OurPack) -> bool:
-    """Return whether a pack was written here, object by object, and has no deltas."""
+    """Return whether a pack was written through `Shadow.repo`, and has no deltas."""
     keep = disk.read_if_there(pack.path.removesuffix(PACK_SUFFIX) + KEEP_SUFFIX)
     return keep == FROM_OUTSIDE and all(
         pack.read_head(offset).base is None for _, offset, _ in pack.entries()

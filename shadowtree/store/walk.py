@@ -1,12 +1,13 @@
-"""The walker: what recorded trees hold, each tree read once, however many share it.
+"""The walker: finds everything in recorded trees, and reads each tree once, however many others share it.
 
-Everything that needs to know what is in a store uses it: gc, check and repair, purge, stats and du.
+Used by gc, check and repair, purge, stats and du.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from math import inf
 from time import monotonic
 
@@ -19,9 +20,9 @@ _NAMED = re.compile(rb"(?:tree|parent|object) ([0-9a-f]{40})\n")
 
 
 class Walker:
-    """Walks trees, and collects what is reached; StoreDamaged if one is missing or damaged.
+    """Walks trees, and collects the ids of what it reaches; raises StoreDamaged if a tree cannot be read.
 
-    `walk` and `list_blobs` ask `enters` whether to walk a tree; usually they do when they first meet it.
+    `walk` and `list_blobs` call `enters` to decide whether to walk a tree; by default, they do so once.
     """
 
     def __init__(self, objects: Objects, enters: Callable[[bytes], bool] | None = None) -> None:
@@ -29,17 +30,17 @@ class Walker:
         self._enters = enters or self.is_new
         self.reached: set[bytes] = set()
         self._whole: set[bytes] = set()
-        """The trees of which everything is reached; what refs name may lack something."""
+        """Trees whose contents were all reached. Other trees in `reached`, found by refs, may lack some."""
 
     def is_new(self, id: bytes) -> bool:
-        """Return whether an object is met for the first time; from then on it is reached."""
+        """Return whether an object is new; from then on it counts as reached."""
         if id in self.reached:
             return False
         self.reached.add(id)
         return True
 
     def walk(self, root: bytes, path: RelPath = ROOT) -> Iterator[tuple[RelPath, bytes, list[TreeRow]]]:
-        """Read a tree and those below it, the upper ones first; yield path, id and rows of each."""
+        """Read a tree and its subtrees, parents first; yield path, id and rows of each."""
         waiting = [(path, root)] if self._enters(root) else []
         while waiting:
             path, tree = waiting.pop()
@@ -53,15 +54,15 @@ class Walker:
         return [] if tree == EMPTY_TREE else list_tree(self._objects.read(b"tree", tree), tree.hex())
 
     def list_blobs(self, root: bytes) -> Iterator[bytes]:
-        """Walk a tree, and yield the blobs in it, one that is there twice perhaps twice."""
+        """Walk a tree and yield its blobs; one that is there twice may be yielded twice."""
         for _, _, rows in self.walk(root):
             yield from [id for mode, _, id in rows if mode != TREE_MODE]
 
     def walk_trees(self, trees: Iterable[bytes], blobs: Iterable[bytes] = (), deadline: float = inf) -> bool:
-        """Reach all that trees hold, and some blobs; False if the deadline came first.
+        """Reach everything in trees, and some blobs; return False if the deadline came first.
 
-        A tree is whole after all that is in it was reached, so that the same call goes on where this one
-        stopped. Blobs must be listed by the store.
+        Another call with the same arguments continues where this one stopped. Raise StoreDamaged if the store
+        does not list a blob.
         """
         self._reach_blobs(blobs)
         waiting = [(tree, False) for tree in trees]
@@ -87,9 +88,10 @@ class Walker:
         self.reached |= new
 
     def walk_any(self, ids: Iterable[bytes]) -> None:
-        """Reach all that leads on from objects of whatever kind, as refs name them.
+        """Reach everything that objects of any kind lead to, such as those that refs name.
 
-        What is missing is passed over: what git or a user of the repository wrote need not be whole.
+        Missing objects are skipped: what git or a user of the repository wrote may be incomplete. Raises
+        StoreDamaged for an object that is damaged, or may be in a pack whose index cannot be read.
         """
         waiting = list(ids)
         while waiting:
@@ -98,11 +100,19 @@ class Walker:
                 continue
             try:
                 kind, content = self._objects.read_any(id)
-                if kind == b"tree":
-                    waiting += [each for _, _, each in list_tree(content, id.hex())]
-                elif kind != b"blob":
-                    head = content.partition(b"\n\n")[0] + b"\n"
-                    waiting += [bytes.fromhex(found.decode()) for found in _NAMED.findall(head)]
             except StoreDamaged:
+                # Unknown is never absent (invariant 7).
+                if self._objects.is_listed(id) or self._objects.pack_set.hides_some():
+                    raise
                 continue
             self.reached.add(id)
+            with suppress(StoreDamaged):  # Its content, if it is malformed, leads nowhere.
+                waiting += _list_links(kind, id, content)
+
+
+def _list_links(kind: bytes, id: bytes, content: bytes) -> list[bytes]:
+    """List the objects that a tree, a commit or a tag names."""
+    if kind == b"tree":
+        return [each for _, _, each in list_tree(content, id.hex())]
+    head = b"" if kind == b"blob" else content.partition(b"\n\n")[0] + b"\n"
+    return [bytes.fromhex(found.decode()) for found in _NAMED.findall(head)]

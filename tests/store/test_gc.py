@@ -1,4 +1,4 @@
-"""`gc`: what no live tree and no ref needs goes, all else stays, whatever happens in between."""
+"""`gc` removes what no live tree and no ref needs, and keeps the rest, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def state(worktree: Path) -> dict[str, bytes]:
 
 
 def tell(shadow: Shadow, worktree: Path, count: int) -> dict[str, dict[str, bytes]]:
-    """Record messages that write, add and remove files; give the state after each."""
+    """Record messages that write, add and remove files; return the state after each."""
     chance = random.Random(3)
     states = {}
     for folder in ("", "one/", "one/two/"):
@@ -62,7 +62,7 @@ def run(shadow: Shadow) -> tuple[int, int]:
 
 
 def finish(shadow: Shadow, sweeping: Sweep) -> None:
-    """Do what is left of a sweep, and give the lock away between any two steps."""
+    """Do the remaining steps of a sweep, and release the lock after each."""
     has_more = True
     while has_more:
         with shadow._access.locked() as opened:
@@ -105,7 +105,7 @@ def test_what_comes_of_it_is_all_that_live_trees_and_refs_lead_to(shadow: Shadow
 
 
 def test_what_is_kept_beside_a_tree_stays_as_long_as_the_tree(shadow: Shadow, worktree: Path) -> None:
-    """An act replaced, or wrote, what no rule covers: it is in no tree, and can be brought back."""
+    """An act replaced or wrote a file that no rule covers: it is in no tree, and can be restored."""
     tell(shadow, worktree, 3)
     with shadow._access.locked() as opened:
         last = opened.journal.live_trees()[-1]
@@ -153,7 +153,7 @@ def test_the_cache_counts_on_though_it_relied_on_packs_that_are_gone(shadow: Sha
 def test_after_a_power_cut_no_cache_counts_that_names_what_is_gone(
     shadow: Shadow, worktree: Path, boot: str
 ) -> None:
-    """The cut brought back rows from before the sweep."""
+    """The power cut brought back rows from before the sweep."""
     (worktree / "a").write_text("first")
     with shadow.message("first"):
         (worktree / "a").write_text("second")
@@ -176,7 +176,7 @@ def test_after_a_power_cut_no_cache_counts_that_names_what_is_gone(
 
 
 def hide_and_forget(worktree: Path, store: Path) -> None:
-    """Record without a directory that others have recorded, until only that is left."""
+    """Record without a directory that others have recorded, until only such records are left."""
     with Shadow(worktree, store=store, settings={"min_free": 0, "heavy_dirs": ["hidden"]}) as other:
         for number in range(3):
             (worktree / "a").write_text(f"{number}")
@@ -188,7 +188,7 @@ def hide_and_forget(worktree: Path, store: Path) -> None:
 def test_who_watches_does_not_rely_on_what_another_process_swept(
     worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one has in memory of a directory may be in no tree that is left: the others leave it out."""
+    """A directory in its memory may be in no tree that is left, because the other processes leave it out."""
     forget_youth(monkeypatch)
     (worktree / "hidden" / "deep").mkdir(parents=True)
     (worktree / "hidden" / "deep" / "f").write_text("only here")
@@ -210,7 +210,7 @@ def test_who_watches_does_not_rely_on_what_another_process_swept(
 def test_a_cache_of_older_trees_does_not_count_after_a_sweep(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that recorded since were killed before they remembered anything."""
+    """The processes that recorded since were killed before they saved the cache."""
     forget_youth(monkeypatch)
     (worktree / "hidden").mkdir()
     (worktree / "hidden" / "f").write_text("only here")
@@ -229,7 +229,7 @@ def test_a_cache_of_older_trees_does_not_count_after_a_sweep(
 def test_a_snapshot_between_two_steps_keeps_what_it_found_in_the_store(
     shadow: Shadow, worktree: Path
 ) -> None:
-    """It relied on an object that nothing needed any more when the sweep began."""
+    """The snapshot relied on an object that nothing needed when the sweep began."""
     tell(shadow, worktree, 30)
     shadow.forget(keep_last=2, gc=False)
     sweeping = Sweep()
@@ -264,7 +264,7 @@ def test_another_sweep_between_two_steps_does_no_harm(shadow: Shadow, worktree: 
 def test_what_is_forgotten_between_two_steps_may_go_then_or_later(
     shadow: Shadow, worktree: Path, swept: int | None
 ) -> None:
-    """Be it known to the sweep, or recorded since."""
+    """The sweep may have marked it already, or it was recorded since."""
     tell(shadow, worktree, 30)
     shadow.forget(keep_last=20, gc=False)
     sweeping = Sweep()
@@ -284,7 +284,7 @@ def test_what_is_forgotten_between_two_steps_may_go_then_or_later(
 
 
 def test_trees_that_a_purge_made_anew_between_two_steps_stay(shadow: Shadow, worktree: Path) -> None:
-    """A purge gives the same records other trees, after the sweep has marked the ones before."""
+    """A purge gives the same records other trees, after the sweep has marked the old ones."""
     tell(shadow, worktree, 30)
     shadow.forget(keep_last=12, gc=False)
     sweeping = Sweep(is_thorough=True)
@@ -301,7 +301,7 @@ def test_trees_that_a_purge_made_anew_between_two_steps_stay(shadow: Shadow, wor
 def test_marking_goes_on_after_the_lock_was_given_away(
     shadow: Shadow, worktree: Path, *, swept: bool
 ) -> None:
-    """However few trees are marked at a time, and even if what was half marked is forgotten meanwhile."""
+    """Even if few trees are marked at a time, and half marked ones are forgotten meanwhile."""
     states = tell(shadow, worktree, 30)
     shadow.forget(keep_last=12, gc=False)
     sweeping = Sweep()
@@ -342,14 +342,14 @@ def test_it_stops_before_anything_goes_if_something_is_missing(
         (tmp_path / f"{victim}{suffix}").rename(packs / f"{victim}{suffix}")
 
 
-# What git and others put there
+# Objects of git and of others
 
 
 DAY_NS = 24 * 3600 * 10**9
 
 
 def write_loose(store: Path, content: bytes) -> str:
-    """Let git write a loose object."""
+    """Make git write a loose object."""
     done = subprocess.run(
         ["git", "--git-dir", store, "hash-object", "-w", "--stdin"],
         input=content,
@@ -360,7 +360,7 @@ def write_loose(store: Path, content: bytes) -> str:
 
 
 def pack_with_git(store: Path, *contents: bytes) -> str:
-    """Let git make a pack of blobs, and give its name."""
+    """Make git pack some blobs, and return the name of the pack."""
     ids = [write_loose(store, content) for content in contents]
     done = subprocess.run(
         ["git", "--git-dir", store, "pack-objects", "-q", str(store / "objects" / "pack" / "pack")],
@@ -378,7 +378,7 @@ def make_private(store: Path) -> None:
 
 
 def later(days: int) -> Limits:
-    """Have it be some days later."""
+    """Set the clock some days ahead."""
     return Limits(clock_ns=lambda: time.time_ns() + days * DAY_NS)
 
 
@@ -389,7 +389,7 @@ def gc_later(shadow: Shadow, days: int) -> None:
 
 @pytest.mark.parametrize("command", ["gc --prune=now", "repack -a -d", "gc --aggressive --prune=now"])
 def test_git_takes_nothing_at_any_moment(shadow: Shadow, worktree: Path, command: str) -> None:
-    """No ref leads to what was recorded: the packs of a store are kept from git."""
+    """No ref leads to what was recorded, but `.keep` files protect the packs from git."""
     states = tell(shadow, worktree, 10)
     before = read_all(shadow.store)
     for number in range(10, 13):
@@ -412,7 +412,7 @@ def test_git_takes_nothing_at_any_moment(shadow: Shadow, worktree: Path, command
 
 
 def test_what_a_ref_leads_to_stays(shadow: Shadow, worktree: Path) -> None:
-    """A user of the repository, or git, made it."""
+    """A user of the repository, or git, made the ref."""
     tell(shadow, worktree, 5)
     tree = git("--git-dir", shadow.store, "write-tree", GIT_INDEX_FILE=str(worktree.parent / "index"))
     kept = write_loose(shadow.store, b"kept by a tag")
@@ -434,7 +434,7 @@ def test_what_a_ref_leads_to_stays(shadow: Shadow, worktree: Path) -> None:
 def test_what_others_wrote_stays_for_two_weeks_without_a_ref(
     shadow: Shadow, worktree: Path, days: int
 ) -> None:
-    """Somebody may be about to make a ref to it; as with git."""
+    """Somebody may be about to make a ref to it; git waits as long."""
     tell(shadow, worktree, 5)
     loose = write_loose(shadow.store, b"loose")
     name = pack_with_git(shadow.store, *(lines("packed", version) for version in range(5)))
@@ -487,7 +487,7 @@ def test_live_loose_objects_are_put_into_packs(shadow: Shadow, worktree: Path) -
 
 
 def test_what_real_git_made_of_the_store_is_swept_too(shadow: Shadow, worktree: Path) -> None:
-    """Its packs, with its own deltas, its lists, and loose objects; somebody took the `.keep` files away."""
+    """Packs with git's own deltas, its lists, and loose objects; somebody removed the `.keep` files."""
     states = tell(shadow, worktree, 20)
     records = read_timeline(shadow.store, lambda journal: journal.live_trees())
     for number, record in enumerate(records):
@@ -565,7 +565,7 @@ def test_a_row_that_this_process_damaged_since_is_found(shadow: Shadow, worktree
         unsealed.execute("UPDATE trees SET files = files - 1 WHERE number = 2")
 
 
-# Damage, and no room
+# Damage and a full disk
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "emptied"])
@@ -573,7 +573,7 @@ def test_a_row_that_this_process_damaged_since_is_found(shadow: Shadow, worktree
 def test_a_damaged_part_is_left_alone_by_tidying_and_an_error_for_gc(
     shadow: Shadow, worktree: Path, damage: str
 ) -> None:
-    """Nothing of it goes before somebody decides what is lost."""
+    """Nothing in it is removed before somebody decides what is lost."""
     tell(shadow, worktree, 12)
     shadow.tidy(60)
     shadow.close()
@@ -602,18 +602,18 @@ def test_a_sweep_without_room_is_refused_before_anything_is_forgotten(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell(shadow, worktree, 8)
-    monkeypatch.setattr("shadowtree.retention.gc.free_bytes", lambda path: 10)
+    monkeypatch.setattr("shadowtree.capture.size_limits.free_bytes", lambda path: 10)
     with pytest.raises(OutOfSpace):
         shadow.forget(keep_last=1)
 
     assert len(shadow.messages()) == 8
 
 
-# It ends
+# Sweeps end
 
 
 def tell_by_many(shadow: Shadow) -> None:
-    """Let many sessions work, each in a directory of its own."""
+    """Record in many sessions, each in its own directory."""
     for number in range(40):
         path = shadow.worktree / "sessions" / f"{number % 10}" / "file"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -626,14 +626,14 @@ SMALL_PARTS = Limits(packs=replace(TINY.packs, part_bytes=600))
 
 @pytest.fixture(params=[tell_deep, tell_wide, tell_by_many], ids=["deep", "wide", "by many"])
 def told(shadow: Shadow, request: pytest.FixtureRequest) -> Shadow:
-    """A shadow with a story of tiny objects."""
+    """A shadow with a history of tiny objects."""
     tell_story: Callable[[Shadow], None] = request.param
     tell_story(shadow)
     return shadow
 
 
 def list_packs(shadow: Shadow) -> dict[str, int]:
-    """Give the inode of each file among the packs, by its name."""
+    """Return the inode of each file in the directory of packs, by its name."""
     return {entry.name: entry.inode() for entry in os.scandir(shadow.store / "objects" / "pack")}
 
 
@@ -642,7 +642,7 @@ def measure_packs(shadow: Shadow) -> int:
 
 
 def sweep(shadow: Shadow, *, is_thorough: bool = False) -> list[int]:
-    """Sweep in as small steps as can be; give what the packs took after each but the last."""
+    """Sweep in the smallest steps; return the size of the packs after each step but the last."""
     sweeping = Sweep(is_thorough=is_thorough)
     sizes: list[int] = []
     with shadow._access.locked() as opened:
@@ -677,7 +677,7 @@ def test_a_sweep_after_much_was_forgotten_ends_as_well(told: Shadow, *, is_thoro
 
 @pytest.mark.limits(SMALL_PARTS)
 def test_a_sweep_needs_no_more_room_than_a_part(told: Shadow) -> None:
-    """The old part goes when the new one is there, and not when all are."""
+    """Each old part is removed when its new part exists, not when all of them do."""
     sweep(told)
     told.forget(keep_last=1, gc=False)
     before = measure_packs(told)
@@ -702,7 +702,7 @@ def test_a_purge_ends(told: Shadow) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.limits(TINY)
 def test_git_reads_the_same_after_many_rounds_as_before(shadow: Shadow, worktree: Path, seed: int) -> None:
-    """A random story, in which tidying, sweeping, merging and git take turns."""
+    """A random history, with tidying, sweeping, merging and git in turns."""
     chance = random.Random(seed)
     story = Story(worktree, shadow.store, seed)
     story.begin(shadow)

@@ -1,4 +1,4 @@
-"""Packs and objects on disk: what we and git wrote is read, and damage never gives other content."""
+"""Packs and loose objects: ours and git's are read correctly, and damage never yields other content."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.referee import git
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A bare repository, in which real git can look at our packs."""
+    """A bare repository, so that real git can read our packs."""
     path = tmp_path / "repository"
     git("init", "--quiet", "--bare", path)
     return path
@@ -62,7 +62,7 @@ def write_chain(directory: Path, versions: list[bytes]) -> Pack:
     return finish(writer, directory)
 
 
-# What was written is read
+# Reading our packs
 
 
 def test_a_pack_reads_back_what_was_put_in(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_chain_of_deltas_is_read(tmp_path: Path) -> None:
 
 
 def test_whole_objects_are_read_without_dulwich(tmp_path: Path) -> None:
-    """A command that records mostly meets those, and loading it would take a third of its time."""
+    """A recording command mostly reads these, and loading dulwich would take a third of its time."""
     pack = write_pack(tmp_path, b"a", noise(3000))
 
     def read() -> bool:
@@ -120,7 +120,7 @@ def test_a_pack_in_memory_is_read_like_one_with_files(tmp_path: Path) -> None:
 def test_a_pack_finds_what_it_has_and_nothing_else(
     few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large one looks for the beginnings of ids, and several may begin alike."""
+    """In a large pack only the beginnings of ids are searched, and several may be equal."""
     monkeypatch.setattr(packs, "_FEW_OBJECTS", few)
     contents = [b"%d" % number for number in range(300)]
     written = write_pack(tmp_path, *contents)
@@ -133,7 +133,7 @@ def test_a_pack_finds_what_it_has_and_nothing_else(
 
 
 def test_entries_stand_one_behind_the_other(tmp_path: Path) -> None:
-    """What each takes is known from where the next one begins; the last one ends before the checksum."""
+    """The size of an entry is known from the offset of the next one; the last one ends at the checksum."""
     pack = write_pack(tmp_path, *[noise(size, size) for size in (10, 200, 3000)])
     sizes = [pack.stored_size(id) or 0 for id, _, _ in pack.entries()]
 
@@ -158,11 +158,11 @@ def test_what_is_stored_is_not_put_again(objects: Objects, repository: Path) -> 
     again.abandon()
 
 
-# What git wrote
+# Packs of git
 
 
 def commit_versions(path: Path) -> dict[bytes, bytes]:
-    """Let git hold many versions of a file, so that it makes deltas."""
+    """Make git store many versions of a file, so that it makes deltas."""
     git("init", "--quiet", path)
     dice = random.Random(5)
     lines = [f"line {number} {dice.random()}" for number in range(400)]
@@ -188,7 +188,7 @@ def test_deltas_of_git_are_read(by_offset: str, tmp_path: Path) -> None:
 
         assert "chain length = 2" in git("verify-pack", "-v", index)
         assert {id: objects.read(b"blob", id) for id in contents} == contents
-        assert all(objects.has(id) for id in contents)
+        assert all(objects.can_read(id) for id in contents)
 
 
 def test_loose_objects_are_read(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_loose_objects_are_read(tmp_path: Path) -> None:
 
 
 def test_a_loose_object_that_is_gone_is_not_stored_any_more(tmp_path: Path) -> None:
-    """`git prune` takes it away, and no pack tells of that."""
+    """`git prune` removes it, and no pack changes."""
     objects = Objects(str(tmp_path / "objects"))
     (tmp_path / "objects" / "pack").mkdir(parents=True)
     wanted = blob(b"content")
@@ -210,16 +210,16 @@ def test_a_loose_object_that_is_gone_is_not_stored_any_more(tmp_path: Path) -> N
     path.parent.mkdir()
     path.write_bytes(zlib.compress(b"blob 7\0content"))
     objects.refresh()
-    was_there = objects.has(wanted)
+    was_there = objects.can_read(wanted)
     path.unlink()
     objects.refresh()
 
     assert was_there
-    assert not objects.has(wanted)
+    assert not objects.can_read(wanted)
 
 
 def test_a_pack_that_git_took_away_is_not_missed_if_its_objects_are_elsewhere(repository: Path) -> None:
-    """`git gc` by hand may put all objects into one pack of its own while ours are open."""
+    """`git gc` may put all objects into one pack while ours are open."""
     place = repository / "objects" / "pack"
     for content in (b"a", b"b"):
         write_pack(place, content).close()
@@ -300,7 +300,7 @@ def test_a_stream_comes_from_a_copy_that_is_whole(
 
 @pytest.mark.parametrize("suffix", [".pack", ".idx"])
 def test_damage_anywhere_never_gives_other_content(suffix: str, repository: Path) -> None:
-    """Nor any error but ours, be it in a delta, which dulwich reads."""
+    """Every error is one of ours, even in a delta, which dulwich reads."""
     place = repository / "objects" / "pack"
     contents = [text("a", version)[:300] for version in range(4)] + [noise(30, seed) for seed in range(3)]
     write_pack(place, *contents[4:]).close()
@@ -325,7 +325,7 @@ def test_damage_anywhere_never_gives_other_content(suffix: str, repository: Path
 def test_a_file_cut_short_never_gives_other_content_nor_kills_the_process(
     suffix: str, size: int, is_open: bool, repository: Path
 ) -> None:
-    """A file that is mapped into memory would: whoever looks behind its end gets a signal."""
+    """With a mapped file it would: reading beyond its end raises a signal."""
     versions = [text("a", version) for version in range(3)]
     place = repository / "objects" / "pack"
     pack = write_chain(place, versions)

@@ -1,6 +1,6 @@
-"""A store as a repository of dulwich: what dulwich would do as it comes, and must not do to a store.
+"""A store as a dulwich repository: what dulwich would do by itself, and must not do to a store.
 
-The traps that are known of dulwich are each a test here.
+Each known trap of dulwich has a test here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def repo(shadow: Shadow, worktree: Path) -> Iterator[ShadowRepo]:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Repo]:
-    """An ordinary repository of somebody, with one commit."""
+    """An ordinary repository of somebody else, with one commit."""
     path = tmp_path / "other"
     with porcelain.init(path) as repo:
         (path / "theirs.txt").write_text("theirs\n")
@@ -84,7 +84,7 @@ def blob_of(repo: ShadowRepo, name: bytes, ref: bytes = b"HEAD") -> ObjectID:
 
 
 def put_loose(store: Path, content: bytes, raw: bytes | None = None) -> ObjectID:
-    """Write a loose blob as git does, or other bytes in its place."""
+    """Put a loose blob into the store as git does, or other bytes in its place."""
     blob = Blob.from_string(content)
     path = store / "objects" / blob.id[:2].decode() / blob.id[2:].decode()
     path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -93,11 +93,11 @@ def put_loose(store: Path, content: bytes, raw: bytes | None = None) -> ObjectID
     return blob.id
 
 
-# What it is
+# A bare repository
 
 
 def test_it_is_bare_though_the_configuration_names_the_worktree(repo: ShadowRepo, shadow: Shadow) -> None:
-    """dulwich follows `core.worktree`, whatever it is told."""
+    """dulwich follows `core.worktree`, whatever its arguments are."""
     assert repo.get_config().get(b"core", b"worktree") == os.fsencode(shadow.worktree)
 
     assert (repo.bare, repo.path, repo.controldir()) == (True, str(shadow.store), str(shadow.store))
@@ -128,7 +128,7 @@ def test_it_is_a_repository_of_dulwich(repo: ShadowRepo) -> None:
 def test_what_needs_a_working_copy_fails_and_writes_no_file(
     repo: ShadowRepo, shadow: Shadow, worktree: Path, act: Callable[[ShadowRepo], object]
 ) -> None:
-    """A file of the user's that is called `config` would else take the place of the store's."""
+    """Otherwise a user's file named `config` would replace that of the store."""
     with shadow.message("m3"):
         make_tree(worktree, {"config": "evil", "timeline.db": "evil"})
     repo = shadow.repo
@@ -146,7 +146,7 @@ def test_what_needs_a_working_copy_fails_and_writes_no_file(
 def test_neither_the_user_nor_the_environment_configures_it(
     repo: ShadowRepo, shadow: Shadow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """dulwich reads `~/.gitconfig`, `GIT_CONFIG_*`, and what these include."""
+    """dulwich reads `~/.gitconfig`, `GIT_CONFIG_*`, and the files that these include."""
     config = '[user]\n\tname = Eve\n[core]\n\tbare = true\n[filter "x"]\n\tclean = touch /\n'
     (Path(os.environ["HOME"]) / ".gitconfig").write_text(config)
     elsewhere = tmp_path / "elsewhere"
@@ -280,7 +280,7 @@ def test_packs_of_git_are_read_deltas_too(repo: ShadowRepo, shadow: Shadow, tmp_
 
 
 def test_a_pack_that_only_the_timeline_holds_is_read(repo: ShadowRepo, shadow: Shadow) -> None:
-    """Between a record and the files of its pack."""
+    """As between a record and writing the files of its pack."""
     before, ids = blob_of(repo, b"c.txt"), set(repo.object_store)
     for path in packs(shadow.store, ".*"):
         path.unlink()
@@ -310,7 +310,7 @@ def _root_ids(repo: ShadowRepo) -> set[ObjectID]:
 def test_a_damaged_pack_gives_no_wrong_bytes_and_kills_nobody(
     worktree: Path, suffix: str, damage: str, is_open: bool
 ) -> None:
-    """dulwich maps packs and indexes: one that is cut short is a bus error."""
+    """dulwich maps packs and indexes: reading a truncated one raises a bus error."""
     make_tree(worktree, {"a.txt": "one\n" * 1000})
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         with shadow.message("m1"):
@@ -344,7 +344,7 @@ def _damage(path: Path, damage: str) -> None:
 
 
 def test_the_next_copy_serves_if_one_is_damaged(repo: ShadowRepo, shadow: Shadow) -> None:
-    """An empty loose object of dulwich's stays empty, however often it is added."""
+    """dulwich leaves an empty loose object empty, however often it is added."""
     id = put_loose(shadow.store, b"twice", raw=b"")
     with pytest.raises(StoreDamaged):
         repo[id]
@@ -369,7 +369,7 @@ def test_a_damaged_object_is_told_from_one_that_is_not_there(repo: ShadowRepo, s
 
 
 def test_what_git_derives_from_packs_is_not_trusted(repo: ShadowRepo, shadow: Shadow) -> None:
-    """A list of commits, or an index of several packs, may be older than the packs, or damaged."""
+    """A commit graph or multi-pack-index may be outdated or damaged."""
     head, objects = repo.head(), shadow.store / "objects"
     for path in (
         objects / "info" / "commit-graph",
@@ -387,7 +387,7 @@ def test_what_git_derives_from_packs_is_not_trusted(repo: ShadowRepo, shadow: Sh
 
 
 def test_a_pack_made_of_unpacked_objects_is_whole(repo: ShadowRepo) -> None:
-    """With what stands deflated in packs, `PackChunkGenerator` leaves out the headers of entries."""
+    """For objects that are deflated in packs, `PackChunkGenerator` omits the headers of entries."""
     ids = set(repo.object_store)
     unpacked = list(repo.object_store.iter_unpacked_subset(ids, include_comp=True))
     content = b"".join(PackChunkGenerator(SHA1, records=iter(unpacked), num_records=len(unpacked)))
@@ -403,7 +403,7 @@ def test_a_pack_made_of_unpacked_objects_is_whole(repo: ShadowRepo) -> None:
 
 
 def test_little_is_kept_in_memory_of_what_deltas_are_made_of(repo: ShadowRepo) -> None:
-    """dulwich keeps 96 MiB of each pack."""
+    """dulwich caches 96 MiB of each pack."""
     limits = [pack.data._offset_cache._max_size for pack in repo.object_store.packs]
 
     assert limits
@@ -439,7 +439,7 @@ def test_the_objects_between_two_messages_are_found(repo: ShadowRepo) -> None:
 
 
 def note_syncs(patch: pytest.MonkeyPatch) -> list[int]:
-    """Give a list that grows by the inode of each file that is synced."""
+    """Return a list that gets the inode of each file that is synced."""
     synced: list[int] = []
     sync = os.fsync
 
@@ -570,13 +570,13 @@ def make_pack(*objects: Blob | Tree) -> bytes:
 
 
 class NoTree(Blob):
-    """Something that says that it is a tree."""
+    """An object that claims to be a tree."""
 
     type_name, type_num = b"tree", 2
 
 
 def _make_junk() -> bytes:
-    """Bytes that belong to no object, though the checksum is right."""
+    """Return bytes that belong to no object, although the checksum is right."""
     whole = make_pack(Blob.from_string(b"x"))[:-20] + b"junk" * 10
     return whole + sha1(whole).digest()
 
@@ -644,7 +644,7 @@ def test_a_stream_may_have_a_limit(repo: ShadowRepo, shadow: Shadow) -> None:
 
 
 def test_the_lock_is_not_held_while_a_stream_comes_in(repo: ShadowRepo, shadow: Shadow) -> None:
-    """And nobody who holds it takes what has come so far for a dead process's."""
+    """And no lock holder takes the unfinished file for that of a dead process."""
     blob = Blob.from_string(b"slow")
     stream = io.BytesIO(make_pack(blob))
 
@@ -734,7 +734,7 @@ def test_a_kill_at_any_write_leaves_a_store_that_goes_on(repo: ShadowRepo, shado
 def test_a_kill_while_the_refs_of_the_conversation_change_is_made_good(
     shadow: Shadow, worktree: Path, act: str
 ) -> None:
-    """Every sixth write is looked at; which ones turns with the commit."""
+    """Every sixth write is tested; which ones depends on the commit."""
     for number in range(4):
         with shadow.message(f"m{number}"):
             (worktree / "a.txt").write_text(f"{number}")
@@ -765,7 +765,7 @@ def test_a_kill_while_the_refs_of_the_conversation_change_is_made_good(
 
 
 def _kill(worktree: Path, place: int, act: str) -> bool:
-    """Do something in a process that dies before one of its writes; tell whether it came to that."""
+    """Run something in a process that dies before one of its writes; return whether it got that far."""
     child = os.fork()
     if child == 0:
         left = [place]
@@ -843,7 +843,7 @@ def test_a_ref_is_durable_before_the_call_returns(
 
 @pytest.mark.parametrize("name", ["refs/heads/mine.lock", "packed-refs.lock", "refs/heads/other.lock"])
 def test_a_lock_that_a_dead_process_left_stops_nobody(repo: ShadowRepo, shadow: Shadow, name: str) -> None:
-    """To dulwich it is locked for ever."""
+    """dulwich would take it for locked forever."""
     mine = Ref(b"refs/heads/mine")
     for act in (
         lambda: repo.refs.__setitem__(mine, repo.head()),
@@ -853,6 +853,7 @@ def test_a_lock_that_a_dead_process_left_stops_nobody(repo: ShadowRepo, shadow: 
         lambda: repo.refs.set_symbolic_ref(Ref(b"HEAD"), Ref(b"refs/heads/shadowtree")),
     ):
         (shadow.store / name).write_bytes(b"")
+        os.utime(shadow.store / name, (1, 1))
         act()
 
         assert not (shadow.store / name).exists()
@@ -893,19 +894,19 @@ def test_refs_are_compared_and_follow_each_other_as_in_dulwich(repo: ShadowRepo)
     del repo.refs[Ref(b"refs/heads/alias")]
 
 
-# Elsewhere and back
+# Other repositories
 
 
 def test_another_repository_is_fetched_into_it(repo: ShadowRepo, shadow: Shadow, other: Repo) -> None:
     result = LocalGitClient().fetch(other.path, repo)
-    repo.refs[Ref(b"refs/heads/theirs")] = result.refs[Ref(b"HEAD")]  # type: ignore[assignment]  # it is there
+    repo.refs[Ref(b"refs/heads/theirs")] = result.refs[Ref(b"HEAD")]  # type: ignore[assignment]  # it exists
 
     assert git("--git-dir", shadow.store, "log", "--format=%s", "theirs") == "Theirs"
     assert git("--git-dir", shadow.store, "show", "theirs:theirs.txt") == "theirs"
 
 
 def test_git_sends_into_it_through_dulwich(repo: ShadowRepo, shadow: Shadow, tmp_path: Path) -> None:
-    """A pack of real git, with deltas that name their bases by offset, through the server's side."""
+    """A pack of real git, with deltas that name their bases by offset, through the server side."""
     top = tmp_path / "git"
     git("init", "--quiet", top)
     for number in range(4):
@@ -965,7 +966,7 @@ def test_a_bundle_is_made_of_it_and_taken_in(repo: ShadowRepo, shadow: Shadow, t
             assert len(list(target.get_walker(include=[repo.head()]))) == 3
 
 
-# What is relied upon
+# Private parts of dulwich
 
 
 @pytest.mark.parametrize(
@@ -999,7 +1000,7 @@ def test_dulwich_has_what_is_relied_upon(owner: object, name: str, parameters: l
 
 
 def test_a_pack_of_dulwich_holds_what_is_relied_upon(tmp_path: Path) -> None:
-    """What `dulwich_packs` sets by itself, because dulwich would map the file."""
+    """`dulwich_packs` sets these itself, because dulwich would map the file."""
     with Repo.init_bare(tmp_path / "x", mkdir=True) as repo:
         pack = repo.object_store.add_objects([(Blob.from_string(b"x"), None)])
         assert pack is not None
@@ -1028,7 +1029,7 @@ def test_a_pack_of_dulwich_holds_what_is_relied_upon(tmp_path: Path) -> None:
 
 
 def test_dulwich_has_no_other_way_to_write_or_remove_objects() -> None:
-    """A method that comes with a release is looked at before it reaches a store."""
+    """A new method in a release must be reviewed before it is used on a store."""
     known = {name for name in vars(ShadowObjectStore) if not name.startswith("__")}
     inherited = {
         name
