@@ -1,15 +1,15 @@
-"""The main line of every act that writes into the worktree.
+"""Carry out acts: the one path that all of them share.
 
     capture ──▶ target ──▶ plan ──▶ verify ──▶ intent ──▶ move ──▶ check ──▶ record ──▶ clean up
 
-Revert, undo, redo, unrevert, switch and restore differ in their request alone. Until the act is recorded,
-anything that goes wrong is rolled back; after that, all that is left is to remove what was moved aside.
+Revert, undo, redo, unrevert, switch and restore differ only in their request. If anything fails before the
+act is recorded, everything is rolled back; after that, only files that were moved aside remain to be removed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache, partial
 
 from shadowtree.base.errors import Conflict, NotConfirmed, PlanOutdated, ShadowError, WorktreeFailed
@@ -33,30 +33,23 @@ from shadowtree.capture.capture import (
     Capture,
     Site,
     capture,
-    look,
-    refuse_full,
+    capture_in_memory,
     scan_again,
     scan_site,
-    without_reserve,
 )
+from shadowtree.capture.diff import diff_patch
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.recorded_tree import RecordedDirectory, diff_patch, list_changes, open_recorded
+from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
 from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan, stamp_uncovered
+from shadowtree.capture.size_limits import require_free_space, without_reserve
 from shadowtree.results.messages import make_patch
 from shadowtree.results.outcomes import Outcome, Plan
 from shadowtree.revert.confirmation import needs_confirmation
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History, is_same_place
-from shadowtree.revert.moves import (
-    Move,
-    carry_out,
-    clean_up,
-    encode_intent,
-    list_left,
-    order_moves,
-    roll_back,
-)
+from shadowtree.revert.intents import ActIntent
+from shadowtree.revert.moves import Move, carry_out, order_moves
 from shadowtree.revert.outcome import (
     Act,
     Attribution,
@@ -65,16 +58,17 @@ from shadowtree.revert.outcome import (
     describe_position,
     finish,
     foresee,
+    name_way_back,
 )
 from shadowtree.revert.plan import Merger, PathPlan, make_plan
-from shadowtree.revert.recover import rescue
+from shadowtree.revert.recover import finish_moves, undo_moves
 from shadowtree.revert.requests import Options, Redo, Request, Revert, Undo, Unrevert
 from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
 from shadowtree.store.git_format import EMPTY_TREE
 from shadowtree.store.objects import Objects, Scratch
 from shadowtree.timeline.append import Ending, SessionWriter
-from shadowtree.timeline.resolve import LastSession, refuse_open_elsewhere
+from shadowtree.timeline.last_session import LastSession, refuse_ambiguous_session
 from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, TreeRecord
 
 
@@ -87,7 +81,7 @@ def run(
     time_ms: int,
     cancellation: Cancellation,
 ) -> Outcome:
-    """Do an act, all of it or nothing. Only for the holder of the lock."""
+    """Do all of an act or nothing. The caller holds the lock."""
     act = _start(opened, site, session, request, options, time_ms, cancellation)
     with (
         capture(act.site, opened, progress=cancellation.heed()) as taken,
@@ -99,35 +93,38 @@ def run(
             return replace(prepared.outcome, dry_run=False)
         _refuse(act, prepared)
         cancellation.check()
-        moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
-        merged = prepared.contents.verify(moves, taken)
-        if not moves:
+        intent = ActIntent(prepared.target.kind, order_moves(prepared.plan.changes, os.urandom(6).hex()))
+        merged = prepared.contents.verify(intent.moves, taken)
+        if not intent.moves:
             with taken.record(act.session_writer.time_s) as record:
                 _add_event(act, prepared, [], record, record, None)
             return finish(act, prepared, [], record.tree.hex(), [])
-        refuse_full(act.site.worktree, prepared.contents.bytes_to_write, act.site.settings)
-        before, intent = _add_intent(act, prepared, moves, merged, taken)
+        require_free_space(act.site.worktree, prepared.contents.bytes_to_write, min_free=0)
+        before, number = _add_intent(act, prepared, intent, merged, taken)
         with HeldInterrupts(cancellation) as interrupts:
             try:
-                done = carry_out(moves, writer, prepared.contents.read, interrupts.check)
-                after = _record(act, prepared, done, before, intent, taken.scan)
+                done = carry_out(intent.moves, writer, prepared.contents.read, interrupts.check)
+                after = _record(act, prepared, done, before, number, taken.scan)
             except BaseException as error:
-                _roll_back(act, prepared, moves, intent, writer, error)
+                _roll_back(act, prepared, number, intent, writer, error)
                 raise
-            notes = _clean_up(act, moves, intent, writer)
+            notes, stayed = _clean_up(act, number, intent, writer)
             if interrupts.is_pending:
                 notes.append("interrupted, but it was already done")
-        return finish(act, prepared, done, after, notes)
+        return finish(act, prepared, done, after, notes, stayed)
 
 
 def preview(
     opened: OpenStore, site: Site, session: str, request: Request, options: Options, time_ms: int
 ) -> Plan:
-    """Work out what an act would do, and change nothing. Needs no lock."""
+    """Return what an act would do, without changing anything. Needs no lock."""
     act = _start(opened, site, session, request, options, time_ms, Cancellation())
     opened.refresh()
     scan, scratch = scan_site(act.site, opened), Scratch(site.limits.diff_bytes if options.diff else 0)
-    with look(act.site, opened, scan, scratch) as (objects, root), Writer(act.site.worktree) as writer:
+    with (
+        capture_in_memory(act.site, opened, scan, scratch) as (objects, root),
+        Writer(act.site.worktree) as writer,
+    ):
         prepared = prepare(act, objects, root, scan, writer)
         plan = prepared.to_plan()
         if not options.diff:
@@ -139,7 +136,7 @@ def preview(
 
 
 def plan_nothing(request: Request) -> Plan | None:
-    """Plan an act where nothing is recorded; None: it names something, which cannot be there."""
+    """Plan an act where nothing is recorded; None if it names something, which cannot exist then."""
     if not isinstance(request, Undo | Redo | Unrevert):
         return None
     kind, tree = type(request).__name__.lower(), EMPTY_TREE.hex()
@@ -157,11 +154,12 @@ def _start(
     time_ms: int,
     cancellation: Cancellation,
 ) -> Act:
-    """Gather what an act of a session needs. It may use the room that `min_free` keeps."""
+    """Collect what an act of a session needs. The act may use the space that `min_free` reserves."""
     if isinstance(session, LastSession):
-        refuse_open_elsewhere(opened.journal, session)
+        refuse_ambiguous_session(opened.journal, session)
     session_writer = SessionWriter(opened.journal, session, site.settings, time_ms)
-    git_head, site = find_head(site.worktree), without_reserve(site)
+    site = replace(site, settings=without_reserve(site.settings))
+    git_head = find_head(site.worktree)
     return Act(request, options, opened, site, session_writer, git_head, cancellation)
 
 
@@ -169,9 +167,9 @@ def _start(
 
 
 def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, writer: Writer) -> Prepared:
-    """Work out what an act would do to the present state, which `root` is. Changes nothing.
+    """Work out what an act would do to the present state `root`, without changing anything.
 
-    PlanOutdated if that is not what the caller expects.
+    Raises PlanOutdated if the plan is not the one that the caller expects.
     """
     _note_uncovered(act, scan)
     ending = act.session_writer.prepare_ending(
@@ -203,14 +201,15 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
         **describe_position(act, None if target.is_nothing else target.position),
     )
     is_move = not is_same_place(history.position, target.position)
-    prepared = Prepared(target, plan, ending, present.uncovered, contents, is_move, outcome)
+    back = name_way_back(act, target)
+    prepared = Prepared(target, plan, ending, present.uncovered, contents, is_move, back, outcome)
     if act.options.expect not in (None, outcome.id):
         raise PlanOutdated(as_untouched(act, outcome), prepared.to_plan())
     return prepared
 
 
 def _refuse(act: Act, prepared: Prepared) -> None:
-    """Stop an act that is in conflict, or that the user has to confirm and does not."""
+    """Raise if the act has conflicts, or if the user must confirm it and does not."""
     outcome, confirm = prepared.outcome, act.options.confirm
     if outcome.conflicts:
         raise Conflict(outcome.conflicts, as_untouched(act, outcome))
@@ -219,7 +218,7 @@ def _refuse(act: Act, prepared: Prepared) -> None:
 
 
 def _note_unused(options: Options, target: Target) -> list[str]:
-    """Note the paths that the caller chose something for, and that the act does not change."""
+    """Note the paths in `on_conflict` that the act does not change."""
     return [
         f"on_conflict names {to_text(path)!r}, but nothing changes there"
         for path in options.chosen
@@ -228,10 +227,10 @@ def _note_unused(options: Options, target: Target) -> list[str]:
 
 
 def _refuse_unread_rules(target: Target, ending: Ending | None, scan: Scan) -> None:
-    """Stop an act where rules that cannot be read may leave out what it would replace or delete.
+    """Raise if rules that cannot be read may exclude files that the act would replace or delete.
 
-    What recorded messages did does not depend on them; what a restore finds, and what the message that is
-    open did up to now, does.
+    The changes of recorded messages do not depend on these rules. What a restore finds does, and so do the
+    changes of the open message up to now.
     """
     rules = scan.rule_files.unread
     if not rules:
@@ -252,12 +251,12 @@ def _refuse_unread_rules(target: Target, ending: Ending | None, scan: Scan) -> N
 
 
 def _note_uncovered(act: Act, scan: Scan) -> None:
-    """Let the session record the state of the files that a scan did not cover."""
+    """Make the session record the stamps of files that the scan did not cover."""
     act.session_writer.stamp_uncovered = cache(partial(stamp_uncovered, scan, act.site.worktree))
 
 
 def _list_unprotected(act: Act, target: Target, ending: Ending | None) -> list[str]:
-    """List the files that the messages of an act changed and no snapshot covers: they are left alone."""
+    """List uncovered files that changed during the messages of an act: the act leaves them alone."""
     request, rows = act.request, target.messages or target.over
     found = act.session_writer.session.unprotected_of([row.number for row in rows])
     if ending is not None and any(row.number == ending.row.number for row in rows):
@@ -268,9 +267,9 @@ def _list_unprotected(act: Act, target: Target, ending: Ending | None) -> list[s
 
 
 def _list_unrecorded(act: Act, objects: Objects, target: Target, changes: Sequence[Change]) -> list[str]:
-    """List what a restore would replace of files that changed since the last record, in no message.
+    """List the files that a restore would replace and that changed since the last record, in no message.
 
-    Whatever is there is expected by a restore, so these are no conflicts.
+    A restore expects whatever is there, so these are not conflicts.
     """
     if target.kind != RESTORE or act.session_writer.session.open is not None:
         return []
@@ -282,7 +281,7 @@ def _list_unrecorded(act: Act, objects: Objects, target: Target, changes: Sequen
 
 
 def _without_files(target: Target, present: DiskState) -> Target:
-    """Leave every file alone, record what the timeline expects of it from now on, and note what differs."""
+    """Return a target that leaves all files alone, and only records what the timeline now expects of them."""
     wanted = [want for want in target.wanted if not isinstance(want.target, Unknown)]
     noted = [
         Change(want.path, want.expected, want.target)
@@ -302,12 +301,12 @@ def _without_files(target: Target, present: DiskState) -> Target:
 
 
 def _add_intent(
-    act: Act, prepared: Prepared, moves: list[Move], merged: list[bytes], taken: Capture
+    act: Act, prepared: Prepared, intent: ActIntent, merged: list[bytes], taken: Capture
 ) -> tuple[TreeRecord, int]:
-    """Record the present state and all moves, before the first file is touched; number the intent."""
-    uncovered = [prepared.uncovered[move.path].blob for move in moves if move.path in prepared.uncovered]
+    """Record the present state and the intent, before any file is touched; return the record and a number."""
+    uncovered = [prepared.uncovered[m.path].blob for m in intent.moves if m.path in prepared.uncovered]
     with taken.record(act.session_writer.time_s, also=[*uncovered, *merged]) as before:
-        return before, act.opened.journal.add_intent(encode_intent(prepared.target.kind, moves))
+        return before, act.opened.journal.add_intent(intent.encode())
 
 
 def _record(
@@ -317,7 +316,7 @@ def _record(
     touched = {ROOT, *(above for move in done for above in ancestors(move.path))}
     touched |= {move.path for move in done if DIRECTORY in (move.old, move.new)}
     with capture(act.site, act.opened, scan=scan_again(act.site, act.opened, scan, touched)) as taken:
-        # What the act put where no rule covers it is in no tree, but part of what it changed.
+        # Files that the act wrote where no rule covers them are in no tree, but are among its changes.
         uncovered = [move.new for move in done if not _is_covered(taken.scan, move.path)]
         also = [state.blob for state in uncovered if state is not None and state.blob]
         _note_uncovered(act, taken.scan)
@@ -334,7 +333,7 @@ def _is_covered(scan: Scan, path: RelPath) -> bool:
 def _add_event(
     act: Act, prepared: Prepared, done: list[Move], before: TreeRecord, after: TreeRecord, intent: int | None
 ) -> None:
-    """Add the act to the journal, and before that the end of the message that was open."""
+    """Add the act to the journal, after the end of the message that was open."""
     if prepared.ending is not None:
         act.session_writer.add_ending(prepared.ending, before, (), act.git_head, is_inferred=True)
     merged = {change.path for change in prepared.plan.changes if change.is_merged}
@@ -354,20 +353,16 @@ def _add_event(
 
 
 def _roll_back(
-    act: Act, prepared: Prepared, moves: list[Move], intent: int, writer: Writer, error: BaseException
+    act: Act, prepared: Prepared, number: int, intent: ActIntent, writer: Writer, error: BaseException
 ) -> None:
-    """Undo all moves, and add to the error what was rescued. If that fails too, the next command does it."""
+    """Undo all moves; add notes on rescued files to the error. If this fails, the next command does it."""
     open_intents = act.opened.journal.open_intents()
     notes: list[str] = []
-    if not any(each.number == intent and each.is_committed for each in open_intents):
-        # Where the writer believes to be may be wrong: it was perhaps interrupted.
+    if not any(each.number == number and each.is_committed for each in open_intents):
+        # The writer may have been interrupted, so the directories that it holds open may be stale.
         with writer.reopen() as fresh:
-            roll_back(moves, fresh, prepared.contents.read)
-            notes = rescue(act.opened, act.site, fresh, list_left(moves, fresh))
-            is_whole = all(fresh.list_names(parent_of(move.temporary)) is not None for move in moves)
-        # Else a directory is out of reach, swapped for a link perhaps: the next command tries again.
-        if is_whole:
-            act.opened.journal.remove_intent(intent)
+            done = undo_moves(act.opened, act.site, fresh, number, intent, prepared.contents.read)
+        notes = [*done.notes, *([f"everything was put back{done.rest}"] if done.rest else [])]
     if isinstance(error, Conflict):
         outcome = replace(prepared.outcome, conflicts=error.conflicts)
         raise Conflict(error.conflicts, as_untouched(act, outcome, notes)) from error
@@ -375,11 +370,16 @@ def _roll_back(
         error.add_note(note)
 
 
-def _clean_up(act: Act, moves: list[Move], intent: int, writer: Writer) -> list[str]:
-    """Remove what was moved aside. The act is done, so whatever fails is left to the next command."""
+def _clean_up(
+    act: Act, number: int, intent: ActIntent, writer: Writer
+) -> tuple[list[str], Collection[RelPath]]:
+    """Remove what was moved aside; return notes, and what stays, directories at their paths among it.
+
+    The act is done, so a failure is left to the next command.
+    """
     try:
-        notes = rescue(act.opened, act.site, writer, clean_up(moves, writer))
-        act.opened.journal.remove_intent(intent)
+        done = finish_moves(act.opened, act.site, writer, number, intent)
     except ShadowError as error:
-        return [f"temporary files could not be removed; the next command removes them: {error}"]
-    return notes
+        return [f"temporary files could not be removed; the next command removes them: {error}"], ()
+    rest = [f"temporary files were removed{done.rest}"] if done.rest else []
+    return [*done.notes, *rest], done.left

@@ -1,4 +1,4 @@
-"""What messages and acts did to paths, read from the journal: this session's, and other sessions'."""
+"""Read from the journal what messages and acts did to paths, in this session and in others."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ NOW = 1 << 62
 
 @frozen
 class MessageChanges:
-    """What one message did, or an act."""
+    """The changes of one message or act."""
 
     message: int
-    """0: it is an act."""
+    """The number of the message; 0 for an act."""
     number: int
-    """Of the event that recorded it."""
+    """The number of the event that recorded it."""
     since: int
-    """Of the event from which on it counts."""
+    """The number of the event at which it started: later changes of other sessions may be among its own."""
     changes: list[Change]
     is_inferred: bool = False
-    """Nobody said that the message was over."""
+    """The end of the message was inferred."""
     rest: list[Change] = field(default_factory=list)
-    """What it did that does not count, but is part of the history: to other paths, or after the step."""
+    """Its other changes, which are only part of the history: at other paths, or after the step."""
 
     def limit(self, paths: Collection[RelPath]) -> MessageChanges:
-        """Count only what it did to these paths."""
+        """Return a copy in which only the changes to `paths` count."""
         others = [change for change in self.changes if change.path not in paths]
         return replace(self, changes=[c for c in self.changes if c.path in paths], rest=others)
 
@@ -59,10 +59,11 @@ class Route:
     messages: list[MessageChanges]
     """Oldest first."""
     back: set[int]
-    """The numbers of those that it undoes."""
+    """The event numbers of those on the way back."""
     forward: set[int]
+    """The event numbers of those on the way forward."""
     passed: set[int]
-    """Of those on the way back, the ones that had been taken out already."""
+    """The part of `back` that was already out of the line."""
 
 
 def paths_of(messages: Iterable[MessageChanges]) -> set[RelPath]:
@@ -71,7 +72,7 @@ def paths_of(messages: Iterable[MessageChanges]) -> set[RelPath]:
 
 
 class History:
-    """The history of one session; a message that is open counts as ended now."""
+    """The history of one session; an open message counts as ended now."""
 
     def __init__(
         self, objects: Objects, session: Session, root: RecordedDirectory, ending: Ending | None
@@ -82,7 +83,7 @@ class History:
         self.root = root
         """The worktree as it is now."""
         self.ending = ending
-        """How the open message would end now; None: none is open."""
+        """How the open message would end now; None if no message is open."""
         now = session.position
         self.position = Position(head=now.head, tip=now.tip, out=now.out)
         """Where the session stands once the open message is ended."""
@@ -95,10 +96,10 @@ class History:
     # What messages did
 
     def route(self, travel: Travel) -> Route:
-        """Read what each message on the way changed.
+        """Read the changes of each message on the way.
 
-        One that had been taken out and is passed counts where others on the way changed the same path: what
-        was before it is what was before them.
+        A passed message that is already out of the line counts only at paths that others on the way back
+        changed too: there, the state before it may be the one to go back to.
         """
         back, forward = self.changes_of(travel.back), self.changes_of(travel.forward)
         passed = [message.limit(paths_of(back)) for message in self.changes_of(travel.passed)]
@@ -110,7 +111,7 @@ class History:
         )
 
     def changes_of(self, rows: Sequence[MessageRow]) -> list[MessageChanges]:
-        """Read what each of some messages changed."""
+        """Read the changes of some messages."""
         events = MessageEvents(self.journal.events_of([row.number for row in rows]))
         changes = self.journal.changes_of([event.number for event in events.ends.values()])
         found = []
@@ -128,7 +129,7 @@ class History:
         return found
 
     def end_of(self, number: int) -> Event | None:
-        """Return the event that ended a message; None: it is open, and ends now."""
+        """Return the event that ended a message; None if it is open and ends now."""
         return self._require_end(number, MessageEvents(self.journal.events_of([number])), str(number))
 
     def _require_end(self, number: int, events: MessageEvents, name: str) -> Event | None:
@@ -138,13 +139,13 @@ class History:
         return end
 
     def tree_after(self, end: Event | None) -> RecordedDirectory:
-        """Open the tree with which a message ended; None: it is open, and ends now."""
+        """Open the tree with which a message ended; None stands for the open message, which ends now."""
         if end is None and self.ending is not None:
             end = self.ending.last_step
         return self.root if end is None or end.after is None else self.open(end.after)
 
     def limit_to_step(self, message: MessageChanges, step: str, *, is_only: bool) -> MessageChanges:
-        """Count of a message only what it did from a step on, or what that step alone did."""
+        """Count only what a message did from a step on, or, if `is_only`, what that step alone did."""
         number = message.message
         events = MessageEvents(self.journal.events_of([number]))
         begin, end = events.steps.get((number, step)), events.step_ends.get((number, step))
@@ -162,10 +163,10 @@ class History:
         rest = [] if after is last else list_changes(after, last)
         return replace(message, changes=changes, rest=[c for c in rest if c.path not in nobodys])
 
-    # What became of paths since
+    # Changes to paths since then
 
     def trace(self, messages: Sequence[MessageChanges]) -> Past:
-        """Read all that was done to the paths of some messages, from the first of them on."""
+        """Read everything done to the paths of some messages, from the first message on."""
         counted = {message.number: message.changes for message in messages}
         rest = {message.number: message.rest for message in messages}
         paths = {change.path for message in messages for change in (*message.changes, *message.rest)}
@@ -176,7 +177,7 @@ class History:
         return Past(events, self.find_others(events, since))
 
     def trace_since(self, paths: Collection[RelPath], after: int) -> Past:
-        """Read all that was done to some paths after an event."""
+        """Read everything done to some paths after an event."""
         changes = self._changes_since(paths, after)
         events = self.journal.events(sorted(changes))
         since = {number: number if event.since is None else event.since for number, event in events.items()}
@@ -187,7 +188,7 @@ class History:
         return Past(listed, self.find_others(listed, since))
 
     def _changes_since(self, paths: Collection[RelPath], after: int) -> dict[int, list[Change]]:
-        """Read what this session did to some paths after an event, by the events that recorded it."""
+        """Read this session's changes to some paths after an event, keyed by the number of their event."""
         found: dict[int, list[Change]] = {}
         if self.session.number is not None:
             for number, change in self.journal.changes_since(paths, after, self.session.number):
@@ -195,7 +196,7 @@ class History:
         return found
 
     def events_since(self, first: int) -> list[EventChanges]:
-        """List all that this session did from an event on."""
+        """List everything that this session did from an event on."""
         events = {
             event.number: event
             for event in self.journal.events_after(first - 1, self.session.require_number())
@@ -211,7 +212,7 @@ class History:
         changes: Mapping[int, list[Change]],
         rest: Mapping[int, list[Change]],
     ) -> list[EventChanges]:
-        """List what some events did, in order; what the open message did comes last."""
+        """List the changes of some events, in order; those of the open message come last."""
         if self.ending is not None:
             changes = {NOW: self.ending.changes, **changes}
         self.session.load([event.message for event in events.values() if event.message is not None])
@@ -263,9 +264,9 @@ class History:
     ) -> dict[RelPath, OtherChange]:
         """Return what other sessions did to each path at the same time or later.
 
-        `since` gives, for each event that counts, the event from which on it does. A message of another
-        session counts if it is in force and ended after that. So does an act that was done meanwhile: what it
-        did is in what the event is recorded to have done.
+        `since` maps the number of each event that counts to the number of the event at which it started. A
+        message of another session counts if it is in force and ended after that start. An act of another
+        session counts if it was done in between: its changes are then among those recorded for the event.
         """
         spans: dict[RelPath, list[tuple[int, int]]] = {}
         for event in events:
@@ -295,13 +296,13 @@ class History:
         spans: Mapping[RelPath, Sequence[tuple[int, int]]],
         names: Mapping[int, str],
     ) -> dict[RelPath, OtherChange]:
-        """Find what other sessions did before or during some spans of events, and undid since.
+        """Find changes that other sessions made before or during some spans of events, and undid since.
 
             m1: v0→v1      other's n1: v1→v1n      m2: v1n→v2n      an act: v2n→v0      n1 is undone
 
-        What was before m2 holds what n1 did. As long as no act of this session took that away, the path
-        itself shows that it was undone: it is not what was recorded for it last. If that act is to be
-        reversed, what n1 did cannot be separated from the rest.
+        The state before m2 contains n1's change. If no act of this session has removed that change, the path
+        itself shows that n1 was undone: it is not what was last recorded. If the act is to be reversed, n1's
+        change cannot be separated from the rest.
         """
         acts = [event for event in events if event.is_act]
         acted = {change.path for act in acts for change in act.changes} & spans.keys()
@@ -336,7 +337,7 @@ class History:
     def _describe(
         self, event: Event, names: Mapping[int, str], spans: Sequence[tuple[int, int]]
     ) -> OtherChange | None:
-        """Describe what an event did during or after some spans of events; None: it does not count."""
+        """Describe what an event did during or after some spans of events; None if it does not count."""
         if event.number <= min(start for start, _ in spans):
             return None
         session = _name(event, names)
@@ -349,7 +350,7 @@ class History:
             return OtherChange(reason, is_inseparable=True)
         message = self.session.find(event.message).id
         since = event.number if event.since is None else event.since
-        # Of messages that ran side by side, each holds what the other did.
+        # If two messages ran at the same time, each one's changes include the other's.
         is_inseparable = any(since < end for _, end in spans)
         return OtherChange(f"message {message!r} of session {session!r} changed it", is_inseparable)
 
@@ -360,8 +361,9 @@ def is_same_place(one: Position, other: Position) -> bool:
 
 
 def with_session(command: str, session: Session) -> str:
-    """Add the session to a command for people, unless it is the only one, and they expect it."""
-    if session.name == "default" and len(session.journal.session_names()) == 1:
+    """Add `--session` to a command for people, unless the only session is `default`."""
+    # An act may be the first record of its session.
+    if {*session.journal.session_names().values(), session.name} == {"default"}:
         return command
     from shlex import quote
 
@@ -369,16 +371,16 @@ def with_session(command: str, session: Session) -> str:
 
 
 def _name(event: Event, names: Mapping[int, str]) -> str:
-    """Name the session of an event."""
+    """Return the name of an event's session."""
     if event.session not in names:
         raise StoreDamaged(f"the timeline does not name the session of event {event.number}")
     return names[event.session]
 
 
 def _find_in_force(journal: Journal, events: Iterable[Event], before: int | None = None) -> set[int]:
-    """Return the messages in force of the sessions of some events, as far back as these go.
+    """Return the messages in force in the sessions of some events, back to the oldest message in these.
 
-    Now, or before another event.
+    With `before`, return those that were in force before that event.
     """
     oldest: dict[int, int] = {}
     for event in events:

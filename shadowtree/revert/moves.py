@@ -1,17 +1,18 @@
 """Carry out a plan in the worktree: all of it, or nothing.
 
-    stage ──▶ sync ──▶ swap, look at what came out ──▶ sync ──▶ (the journal says done) ──▶ clean up
+    stage ──▶ sync ──▶ swap, verify what came out ──▶ sync ──▶ (the journal says done) ──▶ clean up
       │                     │ not what was expected
       └───── roll back ◀────┘
 
-What is replaced or removed is moved aside under a temporary name in its own directory, and only then looked
-at: nobody can save to it any more without being noticed, and no save is lost (invariant 6). It stays there
-until the journal says that the act is done, so rolling back restores the very same files, times and all. The
-same code rolls back after a failure and after a crash: it looks on the disk how far each move had come.
+A file that is replaced or removed is first moved aside to a temporary name in its own directory, and only
+then verified: no program can save to it unnoticed any more, and no save is lost (invariant 6). It stays there
+until the journal says that the act is done, so rolling back restores the very same file, including its times.
+The same code rolls back after a failure and after a crash: it checks on disk how far each move got.
 
-                        staged      swapped     cleaned up
-    a.txt               old         new         new
-    .shadowtree-tmp-…   new         old
+                          staged      swapped     cleaned up
+    a.txt                 old         new         new
+    .shadowtree-tmp-…-0   new         old
+    .shadowtree-tmp-…-00  the mark: everything was staged
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from shadowtree.base.errors import Conflict, ShadowError, StoreDamaged, WorktreeFailed
+from shadowtree.base.errors import Conflict, ShadowError, WorktreeFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import (
     DIRECTORY,
+    ROOT,
     TEMPORARY_PREFIX,
     Change,
     PathState,
@@ -36,17 +38,18 @@ from shadowtree.base.paths import (
 )
 from shadowtree.results.outcomes import ConflictingPath
 from shadowtree.revert.writer import BEING_WRITTEN, NO_FILE, THIRD_SUFFIX, FileId, Writer
+from shadowtree.store.git_format import blob_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from shadowtree.base.paths import Answer
 
 ReadBlob = Callable[[bytes], Iterable[bytes]]
-"""Returns the content of a blob in pieces, each run checked against its id."""
+"""Returns the content of a blob in pieces; each read is checked against its id."""
 
 _MEANWHILE = "try again when nothing else is changing it"
+_MARK = PathState(stat.S_IFREG | 0o600, blob_id(b""))
+"""An empty file; see `_mark_of`."""
 
 
 @frozen
@@ -61,22 +64,22 @@ class Move:
 
     @property
     def is_mode_only(self) -> bool:
-        """Whether nothing but the permission bits differs."""
+        """Whether only the permission bits differ."""
         if self.old is None or self.new is None or self.old.blob != self.new.blob:
             return False
         return stat.S_ISREG(self.old.mode) and stat.S_ISREG(self.new.mode)
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it is a directory that goes without anything coming in its place."""
+        """Whether it is a directory that is removed and not replaced."""
         return self.old == DIRECTORY and self.new is None
 
 
 def order_moves(changes: Sequence[Change], token: str) -> list[Move]:
-    """Put changes into the order in which they can be done, each with its temporary.
+    """Return moves in an order in which they can be made, each with its temporary.
 
-    First what goes, then directories that make room, the deepest first, then all that comes, directories
-    before what is in them. Rolling back goes through the same list from its end.
+    First come files to remove, then directories to remove or replace, the deepest first, then everything new
+    or changed, directories before their contents. Rolling back goes through the same list from its end.
     """
     turning = {change.path for change in changes if DIRECTORY in (change.old, change.new)}
     moves = []
@@ -84,7 +87,7 @@ def order_moves(changes: Sequence[Change], token: str) -> list[Move]:
         assert not isinstance(change.old, Unknown)
         assert not isinstance(change.new, Unknown)
         home = parent_of(change.path)
-        # What comes is staged where there is a directory now that stays one.
+        # The new state is staged in the nearest directory above that exists now and stays a directory.
         while change.new is not None and home in turning:
             home = parent_of(home)
         name = TEMPORARY_PREFIX + f"{token}-{number}".encode()
@@ -102,9 +105,9 @@ def carry_out(
 ) -> list[Move]:
     """Bring every path to its new state, durably; return the moves that were made.
 
-    A directory that goes stays if something foreign is in it; all else is done, or an error is raised:
-    Conflict if another program changed a path. The caller rolls back then. `pause` is called between two
-    moves and may raise.
+    A directory to remove stays if something foreign is in it. Every other move is made, or an error is raised
+    (Conflict if another program changed a path), and the caller must roll back. `pause` is called before each
+    step and may raise.
     """
     writer.tell_apart(move.path for move in moves)
     staged: dict[RelPath, FileId] = {}
@@ -114,6 +117,9 @@ def carry_out(
         assert move.new is not None
         pieces = read_blob(move.new.blob) if move.new.blob else ()
         staged[move.path] = writer.stage(move.temporary, move.new, pieces, instead_of=move.path)
+    for mark in _list_marks(moves):
+        pause()
+        writer.stage(mark, _MARK, (), instead_of=mark)
     writer.sync_files([move.temporary for move in waiting])
     own = {move.temporary.rpartition(b"/")[2] for move in moves}
     done: list[Move] = []
@@ -122,19 +128,34 @@ def carry_out(
         if _do(move, writer, own):
             done.append(move)
     _check(done, staged, writer)
-    # Those in which names changed, without those that are gone by now.
+    # Sync the directories in which names changed, except those that are gone.
     touched = {parent_of(path) for move in done for path in (move.path, move.temporary)}
     gone = {move.path for move in done if move.old == DIRECTORY}
     writer.sync_directories({path for path in touched if not is_among(path, gone)})
     return done
 
 
+def _mark_of(move: Move) -> RelPath:
+    """Return the path of the mark in a directory of temporaries: it says that all of them were staged.
+
+    A path that did not exist before the act and now holds the new state is ours only if the mark is there and
+    the temporary is not. Otherwise somebody else may have put the same bytes there, as `git checkout` does
+    after a kill.
+    """
+    # Temporaries are numbered without leading zeros.
+    return RelPath(move.temporary.rpartition(b"-")[0] + b"-00")
+
+
+def _list_marks(moves: Iterable[Move]) -> list[RelPath]:
+    return sorted({_mark_of(move) for move in moves if move.old is None})
+
+
 def _do(move: Move, writer: Writer, own: Collection[bytes]) -> bool:
-    """Make one move and look at what it moved aside; False: a directory that has to stay."""
+    """Make one move and verify what it moved aside; return False for a directory that has to stay."""
     if move.is_mode_only:
         assert move.new is not None
         found = writer.state_of(move.path)
-        # Another name of a file whose bits were changed a moment ago has them already.
+        # A hard link to a file whose bits were just changed has them already.
         if found != move.new:
             _expect(move.path, move.old, found)
             writer.change_mode(move.path, move.new.mode)
@@ -161,7 +182,7 @@ def _move_in(move: Move, writer: Writer) -> None:
 
 
 def _verify(move: Move, writer: Writer, own: Collection[bytes]) -> None:
-    """Make sure that what was moved aside is what the plan expected, and that nobody can change it now."""
+    """Raise Conflict unless what was moved aside is what the plan expected, and nobody can change it now."""
     if move.old != DIRECTORY:
         _expect(move.path, move.old, writer.state_of(move.temporary, is_settled=True))
     elif not _holds_only(own, move.temporary, writer):
@@ -174,7 +195,7 @@ def _expect(path: RelPath, expected: PathState | None, found: Answer) -> None:
 
 
 def _changed(path: RelPath, reason: str) -> Conflict:
-    """Say that a path is not what it was when the plan was made."""
+    """Return the error for a path that changed after the plan was made."""
     return Conflict([ConflictingPath(to_text(path), reason, _MEANWHILE)], None)
 
 
@@ -185,49 +206,111 @@ def _holds_only(own: Collection[bytes], path: RelPath, writer: Writer) -> bool:
 
 
 def _check(done: Sequence[Move], staged: dict[RelPath, FileId], writer: Writer) -> None:
-    """Walk to every path anew, and make sure that it is what was put there, or that nothing is there."""
+    """Walk to every path again; raise Conflict unless it holds what was put there, or nothing if removed."""
     with writer.reopen() as fresh:
         for move in done:
             if not move.is_mode_only and fresh.identify(move.path) != staged.get(move.path):
                 raise _changed(move.path, "it was changed in the meantime")
 
 
-# After the journal says done
+# After the act is recorded
 
 
 def clean_up(moves: Sequence[Move], writer: Writer) -> list[RelPath]:
-    """Remove what was moved aside; return the temporaries that were left: they hold something unexpected."""
+    """Remove what was moved aside; return what stays, as it holds something unexpected.
+
+    These are temporaries, and directories that are back at their paths because something was added to them.
+    """
     aside = {move.path: move for move in moves if move.old == DIRECTORY}
-    left = []
+    left, filled = _remove_marks(moves, writer), []
     for move in moves:
         if move.is_mode_only:
             continue
         place = _locate(move.temporary, aside, writer)
-        if not _discard(place, writer.state_of(place, is_settled=True), [move.old], writer):
-            left.append(place)
-    # Before the intent goes: by that alone the next command knows of what a power cut brings back.
+        found = writer.state_of(place, is_settled=True)
+        if not _discard(place, found, [move.old], writer):
+            if found == move.old == DIRECTORY:
+                filled.append(move)
+            else:
+                left.append(place)
+    # The deepest were first: now each comes after the one above it.
+    left += [_bring_back(move, _locate(move.temporary, aside, writer), writer) for move in reversed(filled)]
+    # Sync before the intent is removed: only the intent names temporaries that a power cut may bring back.
     _sync_homes(moves, writer)
     return left
 
 
+def _bring_back(move: Move, place: RelPath, writer: Writer) -> RelPath:
+    """Move a directory back to its path if nothing is there; return where it is then."""
+    is_free = writer.identify(move.path) is None and _is_directory(parent_of(move.path), writer)
+    if not is_free:
+        return place
+    writer.move(place, move.path)
+    return move.path
+
+
+def _remove_marks(moves: Iterable[Move], writer: Writer) -> list[RelPath]:
+    """Remove the marks; return those that stay because somebody wrote into them."""
+    left = []
+    for mark in _list_marks(moves):
+        found = writer.state_of(mark, is_settled=True)
+        # Some file systems do not keep its permission bits.
+        known = [found] if isinstance(found, PathState) and found.blob == _MARK.blob else []
+        if not _discard(mark, found, known, writer):
+            left.append(mark)
+    return left
+
+
+def list_away(moves: Sequence[Move], writer: Writer, *, is_done: bool = False) -> list[Move]:
+    """List the moves that are out of reach: the directory of their temporaries is not there, and not aside.
+
+    It may be back later: somebody moved it away, or replaced it by a link. If it is empty and should not be,
+    it is taken for a mount point. `is_done`: the moves were cleaned up, so directories that they removed are
+    gone for good, and changed bits are what they should be.
+    """
+    aside = {move.path: move for move in moves if move.old == DIRECTORY}
+    moves = [move for move in moves if not (is_done and move.is_mode_only)]
+    homes = {parent_of(move.temporary): move.temporary for move in moves}
+    filled = {parent_of(move.path) for move in moves if (move.new if is_done else move.old) is not None}
+    lost: set[RelPath] = set()
+    for home, temporary in homes.items():
+        place = parent_of(_locate(temporary, aside, writer))
+        is_empty = home and home == place and home in filled and writer.list_names(home) == []
+        if is_empty or not (_is_directory(place, writer) or (is_done and is_among(home, aside))):
+            lost.add(home)
+    return [move for move in moves if parent_of(move.temporary) in lost or move.path in lost]
+
+
+def _is_directory(path: RelPath, writer: Writer) -> bool:
+    return not path or writer.is_directory(path)
+
+
+def find_temporaries(moves: Sequence[Move], writer: Writer) -> dict[RelPath, RelPath]:
+    """Return by its path where the temporary of each move is now."""
+    aside = {move.path: move for move in moves if move.old == DIRECTORY}
+    return {move.path: _locate(move.temporary, aside, writer) for move in moves}
+
+
 def _locate(path: RelPath, aside: dict[RelPath, Move], writer: Writer) -> RelPath:
-    """Return where a path is now that directories above it may have been moved aside."""
-    parent, name = parent_of(path), path.rpartition(b"/")[2]
-    if not parent:
-        return path
-    if parent in aside:
-        place = _locate(aside[parent].temporary, aside, writer)
-        if writer.is_directory(place):
-            return join(place, name)
-    return join(_locate(parent, aside, writer), name)
+    """Return where a path is now, because directories above it may have been moved aside."""
+    place, known = ROOT, ROOT
+    *above, last = path.split(b"/")
+    # Not by recursion: a tree may be deeper than Python's stack.
+    for name in above:
+        known, home = join(known, name), place
+        place = join(home, name)
+        if known in aside:
+            temporary = join(home, aside[known].temporary.rpartition(b"/")[2])
+            place = temporary if writer.is_directory(temporary) else place
+    return join(place, last)
 
 
 def _discard(place: RelPath, found: Answer, known: Sequence[PathState | None], writer: Writer) -> bool:
-    """Remove a temporary if the store has what is in it; False: it is somebody's, and is left."""
+    """Remove a temporary if it is in a `known` state; False if it is not, and stays."""
     if found is None:
         return True
     if isinstance(found, Unknown) and found.reason != NO_FILE:
-        # Nobody can say now what it is; the next command may.
+        # Its state cannot be determined now; the next command may succeed.
         raise WorktreeFailed(to_text(place), found.reason)
     if found == DIRECTORY:
         if writer.list_names(place):
@@ -240,13 +323,23 @@ def _discard(place: RelPath, found: Answer, known: Sequence[PathState | None], w
     return True
 
 
-# When it was not done
+# Rolling back
 
 
-def roll_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> list[RelPath]:
-    """Bring every path back to its old state, however far things had come; return those that were left.
+@frozen
+class RolledBack:
+    """The paths that a rollback did not bring back."""
 
-    Somebody else's file is never touched: a path that is neither in its old nor in its new state is left.
+    left: list[RelPath]
+    """Paths left alone, because they changed in the meantime."""
+    away: list[Move]
+    """Moves that are out of reach now; see `list_away`."""
+
+
+def roll_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> RolledBack:
+    """Bring every path back to its old state, however far its move got; return which ones are not.
+
+    Nobody else's file is ever touched: a path that is in neither its old nor its new state is left alone.
     """
     writer.tell_apart(move.path for move in moves)
     aside = {move.path: move for move in moves if move.old == DIRECTORY}
@@ -254,8 +347,8 @@ def roll_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> lis
     failure: ShadowError | None = None
     stuck: list[RelPath] = []
     for move in reversed(moves):
-        # What could not be put back is where it was, and so is all above and below it: only the next try,
-        # which may succeed, can tell it from what somebody else put there.
+        # If a path could not be put back, leave everything above and below it as it is: only the next try,
+        # which may succeed, can distinguish our files there from those of somebody else.
         if is_among(move.path, stuck) or any(move.path in ancestors(path) for path in stuck):
             stuck.append(move.path)
             continue
@@ -267,32 +360,36 @@ def roll_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> lis
             stuck.append(move.path)
     if failure is not None:
         raise failure
+    away = list_away(moves, writer)
     for move in moves:
-        # Directories that could not go back to their place are empty by now, or hold what has to stay.
+        # Directories that could not be moved back are empty by now, or hold something that has to stay.
         if DIRECTORY in (move.old, move.new):
             place = _locate(move.temporary, aside, writer)
             if writer.list_names(place) == []:
                 writer.remove_directory(place)
+    _remove_marks(moves, writer)
     _sync_homes(moves, writer)
-    return left
+    lost = {move.path for move in away}
+    return RolledBack([path for path in left if path not in lost], away)
 
 
 def _sync_homes(moves: Iterable[Move], writer: Writer) -> None:
-    """Make the names durable in those directories that are still there."""
+    """Make names durable in those directories of the moves that still exist."""
     homes = {parent_of(path) for move in moves for path in (move.path, move.temporary)}
     writer.sync_directories({home for home in homes if writer.list_names(home) is not None})
 
 
 def list_left(moves: Sequence[Move], writer: Writer) -> list[RelPath]:
-    """List the temporaries that are left after the rollback: they hold what another program wrote."""
-    aside = {move.path: move for move in moves if move.old == DIRECTORY}
-    places = [_locate(move.temporary, aside, writer) for move in moves if not move.is_mode_only]
+    """List the temporaries that are left after a rollback: they hold what another program wrote."""
+    temporaries = find_temporaries(moves, writer)
+    places = [temporaries[move.path] for move in moves if not move.is_mode_only]
     found = [name for place in places for name in (place, RelPath(place + THIRD_SUFFIX))]
+    found += _list_marks(moves)
     return [place for place in found if writer.identify(place) is not None]
 
 
 def _discard_unused(place: RelPath, found: Answer, move: Move, writer: Writer, read_blob: ReadBlob) -> bool:
-    """Remove a temporary that is not needed, also one whose staging was not finished."""
+    """Remove a temporary that is not needed, even one that was only partly staged; False if it stays."""
     if _discard(place, found, [move.old, move.new], writer):
         return True
     if move.new is None or not move.new.blob or not writer.is_beginning(place, read_blob(move.new.blob)):
@@ -302,9 +399,9 @@ def _discard_unused(place: RelPath, found: Answer, move: Move, writer: Writer, r
 
 
 def _roll_back(move: Move, place: RelPath, writer: Writer, read_blob: ReadBlob) -> bool:
-    """Roll one move back; False: another program's content is at the path, or stayed in the temporary."""
+    """Roll one move back; False if another program's content is at the path, or stays in the temporary."""
     _mend_names(move, place, writer)
-    # An editor may have what was moved aside open still, and be about to write to it.
+    # An editor may still have the file that was moved aside open, and be about to write to it.
     there, aside = writer.state_of(move.path), writer.state_of(place, is_settled=True)
     _require_read(move.path, there)
     if move.is_mode_only:
@@ -312,34 +409,36 @@ def _roll_back(move: Move, place: RelPath, writer: Writer, read_blob: ReadBlob) 
             writer.change_mode(move.path, move.old.mode)
         return there in (move.old, move.new)
     if aside is None:
-        # Either nothing was done, or what came has been moved in.
-        return there != move.new or move.old is not None or _move_out(move, place, writer)
+        if there == move.old:
+            return True
+        is_ours = move.old is None and there == move.new and writer.identify(_mark_of(move)) is not None
+        return is_ours and _move_out(move, place, writer)
     if move.old is None or there == move.old:
         return _discard_unused(place, aside, move, writer, read_blob)
     if there is None:
         return _put_back(move, place, aside, writer, read_blob)
-    # Of two directories, the one that is not empty is somebody's.
+    # If both are directories, the one that is not empty is somebody else's.
     if move.new is not None and there == move.new and (aside != move.new or writer.list_names(place)):
         return _swap_back(move, place, aside, writer)
     if aside == DIRECTORY:
-        # If somebody made the directory again, what is in this one goes back there.
+        # If somebody created the directory again, the contents of this one go back there.
         return there == DIRECTORY
     return _discard_unused(place, aside, move, writer, read_blob) and aside == move.new
 
 
 def _require_read(path: RelPath, found: Answer) -> None:
-    """Raise WorktreeFailed if a path cannot be read: then it is not known to be another program's (I7)."""
+    """Raise WorktreeFailed if a path cannot be read: it may not be another program's (invariant 7)."""
     if isinstance(found, Unknown) and found.reason not in (NO_FILE, BEING_WRITTEN):
         raise WorktreeFailed(to_text(path), found.reason)
 
 
 def _put_back(move: Move, place: RelPath, aside: Answer, writer: Writer, read_blob: ReadBlob) -> bool:
-    """Bring back what was moved aside to where nothing is."""
+    """Move the old state back to a path where nothing is now; False if it cannot go there."""
     is_staged = move.new is not None and aside != move.old
     if is_staged and _discard_unused(place, aside, move, writer, read_blob):
         return True
     if writer.list_names(parent_of(move.path)) is None:
-        # Somebody put something else where its directory was.
+        # Something else is now in place of its directory.
         _discard_unused(place, aside, move, writer, read_blob)
         return False
     writer.move(place, move.path)
@@ -347,10 +446,10 @@ def _put_back(move: Move, place: RelPath, aside: Answer, writer: Writer, read_bl
 
 
 def _mend_names(move: Move, place: RelPath, writer: Writer) -> None:
-    """Put names back where swapping takes three steps, or moving two, and somebody died in between."""
+    """Restore names after a crash in a swap that takes three steps, or in a move that takes two."""
     third = RelPath(place + THIRD_SUFFIX)
     for second, first in ((third, place), (third, move.path), (place, move.path)):
-        # A file that has both names, as `move` leaves it; a directory never has.
+        # A file with both names, as an interrupted `move` leaves it; a directory never has two.
         found = writer.identify(second)
         if found is not None and found == writer.identify(first):
             writer.remove(second)
@@ -365,7 +464,7 @@ def _mend_names(move: Move, place: RelPath, writer: Writer) -> None:
 
 
 def _move_out(move: Move, place: RelPath, writer: Writer) -> bool:
-    """Remove what came, unless somebody else has changed it."""
+    """Remove the new state, unless somebody else changed it; then return False."""
     if move.new == DIRECTORY:
         if writer.list_names(move.path):
             return False
@@ -388,48 +487,8 @@ def _swap_back(move: Move, place: RelPath, aside: Answer, writer: Writer) -> boo
     writer.exchange(place, move.path)
     found = writer.state_of(place, is_settled=True)
     if found != move.new:
-        # Saved over in this very moment: it is somebody's, and goes back to where they put it.
+        # A program saved to the path at this very moment: its file goes back there.
         writer.exchange(place, move.path)
         _require_read(move.path, found)
         return False
     return _discard(place, move.new, [move.new], writer)
-
-
-# Intents
-
-
-def encode_intent(kind: str, moves: Iterable[Move]) -> bytes:
-    """Encode an act as it is recorded before it begins: which one, and every move in order."""
-    import json
-
-    rows = [[move.path.hex(), move.temporary.hex(), _encode(move.old), _encode(move.new)] for move in moves]
-    return json.dumps([kind, rows]).encode()
-
-
-def decode_intent(content: bytes) -> tuple[str, list[Move]]:
-    """Read which act it was, and its moves."""
-    import json
-
-    try:
-        kind, rows = json.loads(content)
-        return str(kind), [
-            Move(_path(path), _decode(old), _decode(new), _path(temporary))
-            for path, temporary, old, new in rows
-        ]
-    except (ValueError, TypeError, LookupError) as error:
-        raise StoreDamaged("the record of an interrupted operation cannot be read") from error
-
-
-def _path(text: str) -> RelPath:
-    path = RelPath(bytes.fromhex(text))
-    if not path or any(name in (b"", b".", b"..", b".git") for name in path.split(b"/")):
-        raise ValueError(text)
-    return path
-
-
-def _encode(state: PathState | None) -> list[Any] | None:  # Any: JSON
-    return None if state is None else [state.mode, state.blob.hex()]
-
-
-def _decode(row: Any) -> PathState | None:  # Any: JSON
-    return None if row is None else PathState(int(row[0]), bytes.fromhex(row[1]))

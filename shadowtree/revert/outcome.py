@@ -1,12 +1,12 @@
-"""What an act comes to, as a value: foreseen before it is done, and reported when it was done or was not.
+"""The outcome of an act, as a value: predicted before the act, and reported after it, done or not.
 
-An `Act` is what is requested and all that it needs; `Prepared` is one worked out and not done. `Attribution`
-finds what the user should know of the messages that it passes.
+An `Act` is a request with everything that it needs; `Prepared` is an act worked out but not done.
+`Attribution` finds what the user should know about the messages that the act passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 _NAMED = 3
-"""How many messages a note names."""
+"""How many messages a note names at most."""
 
 
 @frozen
 class Act:
-    """One act: what is requested, and all that it needs from its first step to its last."""
+    """One act: the request, and everything that it needs from its first step to its last."""
 
     request: Request
     options: Options
@@ -45,13 +45,13 @@ class Act:
     site: Site
     session_writer: SessionWriter
     git_head: str | None
-    """Where the user's repository stands now."""
+    """The commit that the user's repository is at now."""
     cancellation: Cancellation
 
 
 @frozen
 class Prepared:
-    """An act worked out and not done."""
+    """An act worked out but not done."""
 
     target: Target
     plan: PathPlan
@@ -59,9 +59,11 @@ class Prepared:
     uncovered: dict[RelPath, PathState]
     contents: Contents
     is_move: bool
-    """The head goes elsewhere, or a message goes out of the line, or comes back."""
+    """The head or the tip moves, or a message leaves the line or comes back into it."""
+    back: str
+    """The command that would reverse it."""
     outcome: Outcome
-    """What it would come to."""
+    """The outcome that it would have."""
 
     def to_plan(self) -> Plan:
         """Return it as the value that callers see."""
@@ -69,7 +71,7 @@ class Prepared:
 
 
 def foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, scan: Scan) -> Outcome:
-    """Return what an act would do to paths and messages, by its target and its plan."""
+    """Return the outcome that an act would have, according to its target and its plan."""
     assert root.tree is not None
     tree, changes = root.tree.hex(), plan.changes
     return Outcome(
@@ -101,12 +103,18 @@ def foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, s
 def describe_position(
     act: Act, position: Position | None = None
 ) -> dict[str, Any]:  # Any: fields of an outcome
-    """Name the head and what can be redone; None: as the session stands."""
+    """Return the head and what can be redone at a position; None stands for the present one."""
     session = act.session_writer.session
     position = position or session.position
     head = last_finished(position, session.find)
     undone = [row.id for row in redoable_messages(position, session.find)]
     return {"head": None if head is None else head.id, "undone": undone}
+
+
+def name_way_back(act: Act, target: Target) -> str:
+    """Return the command that would reverse an act."""
+    command = "shadowtree unrevert --undo" if target.kind == UNREVERT else "shadowtree unrevert"
+    return with_session(command, act.session_writer.session)
 
 
 def as_untouched(act: Act, outcome: Outcome, notes: Sequence[str] = ()) -> Outcome:
@@ -129,11 +137,22 @@ def as_untouched(act: Act, outcome: Outcome, notes: Sequence[str] = ()) -> Outco
     )
 
 
-def finish(act: Act, prepared: Prepared, done: list[Move], after: str, notes: list[str]) -> Outcome:
-    """Return the outcome of an act that was done, with notes on directories and branches."""
+def finish(
+    act: Act,
+    prepared: Prepared,
+    done: list[Move],
+    after: str,
+    notes: list[str],
+    stayed: Collection[RelPath] = (),
+) -> Outcome:
+    """Return the outcome of an act that was done, with notes on directories and branches.
+
+    `stayed` are directories that could not be removed after all. Nothing is read here: the act is recorded,
+    and nothing may fail any more (invariant 11).
+    """
     outcome = prepared.outcome
     made = sum(move.new == DIRECTORY for move in done)
-    gone = sum(move.is_leaving for move in done)
+    gone = sum(move.is_leaving and move.path not in stayed for move in done)
     counts = [
         f"{count:,} {'directory was' if count == 1 else 'directories were'} {verb}"
         for count, verb in ((made, "created"), (gone, "removed"))
@@ -141,8 +160,7 @@ def finish(act: Act, prepared: Prepared, done: list[Move], after: str, notes: li
     ]
     notes = [*outcome.notes, *counts, *notes, *act.session_writer.warnings]
     has_changed = bool(done) or prepared.is_move or prepared.target.takes_back is not None
-    command = "shadowtree unrevert --undo" if prepared.target.kind == UNREVERT else "shadowtree unrevert"
-    back = with_session(command, act.session_writer.session) if has_changed else None
+    back = prepared.back if has_changed else None
     return replace(outcome, after=after, dry_run=False, notes=notes, back=back)
 
 
@@ -160,13 +178,13 @@ def _show_change(change: Change) -> PlannedChange:
 class Attribution:
     """Whose changes an act reverses: messages that nobody ended, and a git HEAD that moved meanwhile.
 
-    A message that nobody ended was closed later, by the next one or by an act. What changed before that
-    counts as the message's, though the user may have made it:
+    A message that nobody ended is closed later, by the next message or by an act. Changes before that count
+    as the message's, although the user may have made them:
 
         begin m1   step s1   step s1 ends   (the agent dies)   edits   begin m2 closes m1
                                             └───────── uncertain ────────┘
 
-    With all steps ended m1 ends with the last of them, and nothing is uncertain.
+    If all steps of m1 have ended, it ends with the last of them, and nothing is uncertain.
     """
 
     def __init__(self, history: History, over: Sequence[MessageRow], undone: Sequence[MessageRow]) -> None:
@@ -220,7 +238,7 @@ class Attribution:
             yield f"git HEAD has moved since then, from {then[:12]} to {now[:12]}"
 
     def list_uncertain(self, changes: Iterable[Change]) -> list[str]:
-        """List the changed paths that the user may have changed, and not the messages."""
+        """List the changed paths that the user, and not the messages, may have changed."""
         uncertain = self._find_uncertain()
         return [
             to_text(change.path)
@@ -229,7 +247,7 @@ class Attribution:
         ]
 
     def _find_uncertain(self) -> set[RelPath]:
-        """Find what messages that nobody ended changed after their last finished step."""
+        """Find the paths that changed in messages that nobody ended, after their last finished step."""
         history, found = self._history, set[RelPath]()
         for message in self._changes:
             if self._events.last_step_of(message.message) is not None:

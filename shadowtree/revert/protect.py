@@ -1,7 +1,7 @@
-"""Protect a path that no snapshot covers: a `!` rule for it, at the end of `.shadowtreeignore`.
+"""Protect a path that no snapshot covers, by a `!` rule at the end of `.shadowtreeignore`.
 
-The rules are only ever added to: nothing that stands in the file is overwritten, whatever happens meanwhile.
-Whether a rule is needed, and will do, is decided before anything is written.
+Rules are only appended: nothing in the file is ever overwritten, whatever happens meanwhile. Whether a rule
+is needed, and is enough, is decided before anything is written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from shadowtree.base.errors import InvalidInput, WorktreeFailed
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import ROOT, RelPath, Unknown, ancestors, is_forbidden, to_text
-from shadowtree.capture.capture import Site, look
+from shadowtree.capture.capture import Site, capture_in_memory
 from shadowtree.capture.list_directory import is_limit
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import LEFT_OUT_THEN, RecordedDirectory
@@ -29,13 +29,13 @@ _LAST_BLANK = re.compile(rb" \Z")
 
 
 def protect(opened: OpenStore, site: Site, paths: Sequence[RelPath], *, dry_run: bool) -> list[Protected]:
-    """Have snapshots cover paths from the next one on; what is covered already stays as it is.
+    """Make snapshots cover some paths from the next one on; those already covered need no rule.
 
-    InvalidInput, before anything is written, if one of them cannot be covered.
+    Raises InvalidInput, before anything is written, if one of them cannot be covered.
     """
     for path in paths:
         _refuse_place(site.worktree, path)
-    with look(site, opened) as (_, root):
+    with capture_in_memory(site, opened) as (_, root):
         found = [_find_rule(site.worktree, root, path, dry_run=dry_run) for path in paths]
     rules = list(dict.fromkeys(each.rule for each in found if each.rule is not None))
     if rules:
@@ -53,7 +53,7 @@ def protect(opened: OpenStore, site: Site, paths: Sequence[RelPath], *, dry_run:
 
 
 def _refuse_place(worktree: str, path: RelPath) -> None:
-    """Refuse a path that no rule can bring back."""
+    """Refuse a path that no rule can include."""
     name = to_text(path) or "."
     if path == ROOT:
         raise InvalidInput("the whole worktree cannot be protected at once; name files in it")
@@ -71,7 +71,7 @@ def _refuse_place(worktree: str, path: RelPath) -> None:
 
 
 def _find_rule(worktree: str, root: RecordedDirectory, path: RelPath, *, dry_run: bool) -> Protected:
-    """Find the rule that brings a path back; none, if it is covered or would be if it were there."""
+    """Find the rule that makes a path covered; no rule if it is covered, or would be if it existed."""
     try:
         mode = os.lstat(os.path.join(os.fsencode(worktree), path)).st_mode
     except OSError:
@@ -87,23 +87,23 @@ def _find_rule(worktree: str, root: RecordedDirectory, path: RelPath, *, dry_run
 
 
 def write_rule(path: RelPath, *, is_directory: bool) -> bytes:
-    r"""Write the rule that brings back this path and no other, as in `!/a\*b`."""
+    r"""Return the rule that includes this path and no other, as in `!/a\*b`."""
     escaped = _LAST_BLANK.sub(rb"\\ ", _SPECIAL.sub(rb"\\\g<0>", path))
     if escaped.endswith(b"\r"):
-        # At the end of a line git does not read it.
+        # Git drops a carriage return at the end of a line.
         escaped = escaped[:-1] + b"[\r]"
     return b"!/" + escaped + (b"/" if is_directory else b"")
 
 
 def _write_rules(text: bytes, rules: list[bytes]) -> bytes:
-    """Return what is to be added to a text of rules, with its kind of line breaks."""
+    """Return the lines to append to the text of a rule file, with its kind of line breaks."""
     newline = b"\r\n" if text.endswith(b"\r\n") or (b"\r\n" in text and text[-1:] != b"\n") else b"\n"
     start = newline if text and not text.endswith(b"\n") else b""
     return start + b"".join([rule + newline for rule in rules])
 
 
 def _brings_back(text: bytes, path: RelPath, rule: str) -> bool:
-    """Return whether rules bring back a path: a file with very many is not read to its end."""
+    """Return whether rules include a path: a file with very many rules is not read to its end."""
     *above, name = path.split(b"/")
     stack = Stack.root(parse(text))
     for part in above:

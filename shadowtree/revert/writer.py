@@ -1,8 +1,8 @@
-"""Writing into the worktree: stage something under a temporary name, swap it with what is there, put it back.
+"""Write into the worktree: stage files under temporary names, swap them with what is there, put them back.
 
-The only module that changes a user's files (invariant 1); `agents/` writes settings of agents, where asked.
-Everything is done from directory descriptors, one name at a time and never through a link. Nothing here
-decides; `moves` does, and it never removes what it has not looked at after it was moved aside.
+The only module that changes a user's files (invariant 1), except that `agents/` writes agents' settings on
+request. Everything is done from directory descriptors, one name at a time and never through a link. Decisions
+are made in `moves`, which never removes a file that it has not verified after moving it aside.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ if TYPE_CHECKING:
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MANY = 8
-"""From so many files on, syncing the file system as a whole costs less than syncing one by one."""
+"""For at least this many files, syncing the whole file system costs less than syncing one by one."""
 _UNWRITTEN_EACH = 512 << 10
-"""How much of other programs' data may be waiting for the disk for each file that is synced along with it."""
+"""The file system is not synced as a whole if more bytes than this, per file, wait to be written."""
 
 THIRD_SUFFIX = b"-x"
-"""What is added to a temporary's name where swapping takes a third one."""
+"""Appended to a temporary's name when a swap needs a third name."""
 
 Owner = tuple[int, int]
 """User and group."""
 FileId = tuple[int, int, int, int]
-"""What tells a file from any other, and from itself once written to: inode, mtime in ns, size, mode."""
+"""Identifies a file, and changes when it is written to: inode, mtime in ns, size, mode."""
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, Vanished)
-"""What looking at a path raises if nothing is there."""
+"""Raised by system calls on a path if nothing is there."""
 NO_FILE = "not a regular file or link"
 BEING_WRITTEN = "a program is writing to it"
 
@@ -79,12 +79,12 @@ class Writer:
     ) -> None:
         self._root = root
         self._twins = twins
-        """Paths that count as there only if they are spelled so; see `tell_apart`."""
+        """Paths that count as present only if they are spelled exactly so on disk; see `tell_apart`."""
         self._unwritten = unwritten
-        """How many bytes wait to be written to the disks; None: as many as the system says."""
+        """How many bytes wait to be written to the disks; None to ask the system."""
         self._here = Cursor(root)
         self._there = Cursor(root)
-        """A second place, for moves from one directory to another."""
+        """A second cursor, for moves from one directory to another."""
 
     def __enter__(self) -> Writer:
         return self
@@ -94,20 +94,20 @@ class Writer:
         self._there.__exit__()
 
     def reopen(self) -> Writer:
-        """Open the worktree once more: nothing that was reached before counts."""
+        """Open the worktree again, without any directory that is already open."""
         return Writer(self._root, self._unwritten, self._twins)
 
     def tell_apart(self, paths: Iterable[RelPath]) -> None:
         """From now on, do not take one of these paths for another where the file system folds names.
 
-        To look for a name in its directory takes long, so it is done for those alone that could be meant.
+        Searching a directory for a name is slow, so only paths that could be confused are checked.
         """
         self._twins = find_twins(paths)
 
-    # Looking
+    # Reading
 
     def state_of(self, path: RelPath, *, is_settled: bool = False) -> Answer:
-        """Return what is at a path by reading it; with `is_settled`, only if no program can write to it."""
+        """Return what is at a path by reading it; if `is_settled`, Unknown if a program can write to it."""
         try:
             return self._state_of(path, is_settled=is_settled)
         except _ABSENT:
@@ -139,7 +139,7 @@ class Writer:
         return PathState(stat.S_IFREG | before.st_mode & 0o777, digest.digest())
 
     def identify(self, path: RelPath) -> FileId | None:
-        """Return which file is at a path; None if there is nothing."""
+        """Return the identity of what is at a path; None if nothing is there."""
         with _errors(path), suppress(*_ABSENT):
             if path not in self._twins or self.is_spelled_so(path, {}):
                 fd, name = self._open_parent(path)
@@ -147,9 +147,9 @@ class Writer:
         return None
 
     def is_spelled_so(self, path: RelPath, listed: dict[RelPath, Collection[bytes] | None]) -> bool:
-        """Return whether what is at a path has this very name, and so have the directories above it.
+        """Return whether a path and the directories above it have exactly these names on disk.
 
-        `listed` keeps what the directories hold. Where one cannot be listed, the answer is yes.
+        `listed` caches the names in directories. In one that cannot be listed, every name counts as right.
         """
         for each in (path, *ancestors(path)):
             parent, _, name = each.rpartition(b"/")
@@ -172,17 +172,17 @@ class Writer:
         return found is not None and stat.S_ISDIR(found[3])
 
     def open_content(self, path: RelPath) -> tuple[int, Iterator[bytes]]:
-        """Return the size of a file, or of the target of a link, and its content piece by piece."""
+        """Return the size of a file, or of a link's target, and its content in pieces."""
         with _errors(path):
             parent_fd, name = self._open_parent(path)
             if stat.S_ISLNK(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode):
                 target = os.readlink(name, dir_fd=parent_fd)
                 return len(target), iter([target])
             fd, status = open_file(parent_fd, name)
-        return status.st_size, _read_and_close(fd, status.st_size)
+        return status.st_size, _read_and_close(fd, status.st_size, path)
 
     def is_beginning(self, path: RelPath, pieces: Iterable[bytes]) -> bool:
-        """Return whether a file holds the beginning of a content, as one does that was not finished."""
+        """Return whether a file is the beginning of a content, such as one that was only partly staged."""
         try:
             with self._open(path) as (fd, status):
                 left = status.st_size
@@ -196,7 +196,7 @@ class Writer:
             return False
 
     def list_names(self, path: RelPath) -> list[bytes] | None:
-        """List what a directory holds; None if there is no such directory."""
+        """List the names in a directory; None if there is no such directory."""
         with _errors(path), suppress(*_ABSENT):
             return [os.fsencode(name) for name in os.listdir(self._here.enter(path))]
         return None
@@ -206,9 +206,9 @@ class Writer:
     def stage(
         self, path: RelPath, state: PathState, pieces: Iterable[bytes], *, instead_of: RelPath
     ) -> FileId:
-        """Make a new file, link or directory at a temporary path, complete and with its permission bits.
+        """Create a file, link or directory at a temporary path, complete and with its permission bits.
 
-        Owners are not recorded: it gets those of what it is to replace, if this user may give them away.
+        Owners are not recorded: it gets the owner of what is at `instead_of`, as far as this user may set it.
         """
         disk.before_write("stage", to_text(path))
         with _errors(path):
@@ -224,7 +224,7 @@ class Writer:
             return _identify(os.stat(name, dir_fd=parent_fd, follow_symlinks=False))
 
     def _owner_of(self, path: RelPath) -> Owner | None:
-        """Return who owns what is at a path; if nothing is there, for root: who owns its directory."""
+        """Return the owner of what is at a path, or, for root, of its directory if nothing is there."""
         while True:
             try:
                 fd, name = self._open_parent(path)
@@ -237,9 +237,9 @@ class Writer:
                 return status.st_uid, status.st_gid
 
     def append(self, path: RelPath, content: bytes) -> None:
-        """Add to the end of a file, durably, or make it; nothing that it holds is overwritten.
+        """Append to a file, durably, or create it; nothing in it is overwritten.
 
-        A disk that is full may take a part only, which then stays.
+        If the disk is full, only a part may be written, which then stays.
         """
         disk.before_write("append", to_text(path))
         with _errors(path):
@@ -262,7 +262,7 @@ class Writer:
         with _errors(path):
             here, name = self._open_parent(path)
             there, other = self._open_parent(temporary, self._there)
-            # In this order: where it takes a third name, that one is a temporary of ours too.
+            # In this order, a third name, if the swap needs one, is a temporary of ours too.
             exchange(here, name, there, other)
         self._forget(path)
         self._forget(temporary)
@@ -293,7 +293,7 @@ class Writer:
             os.rmdir(name, dir_fd=fd)
 
     def change_mode(self, path: RelPath, mode: int) -> None:
-        """Change the permission bits of a file, which is not touched otherwise."""
+        """Change the permission bits of a file, and nothing else."""
         disk.before_write("chmod", to_text(path))
         with _errors(path), self._open(path) as (fd, status):
             # Bits above these are not recorded, so they stay as they are.
@@ -303,7 +303,7 @@ class Writer:
     # Durability
 
     def sync_files(self, paths: Collection[RelPath]) -> None:
-        """Make the contents of what was staged at temporary paths durable; the names may wait."""
+        """Make the contents of staged files durable; their names are synced later."""
         if self._sync_file_systems({parent_of(path) for path in paths}, len(paths)):
             return
         if len(paths) >= _MANY:
@@ -328,7 +328,7 @@ class Writer:
             try:
                 fd, _ = open_file(parent_fd, name)
             except Vanished:
-                # A link or a directory: its name is all there is.
+                # A link or a directory has nothing to sync but its name.
                 return
             try:
                 do(fd)
@@ -336,7 +336,7 @@ class Writer:
                 os.close(fd)
 
     def _sync_file_systems(self, paths: Collection[RelPath], count: int) -> bool:
-        """Sync whole file systems that directories are on, if that is quicker and can be relied on."""
+        """Sync the file systems of some directories if that is faster and reliable; return whether it did."""
         if count < _MANY:
             return False
         unwritten = unwritten_bytes() if self._unwritten is None else self._unwritten
@@ -369,7 +369,7 @@ class Writer:
             os.close(fd)
 
     def _forget(self, path: RelPath) -> None:
-        """Let no cursor stay in a directory that has another name now."""
+        """Make the cursors leave a directory that was renamed or removed."""
         for cursor in (self._here, self._there):
             cursor.leave(path)
 
@@ -397,7 +397,7 @@ def _write_all(fd: int, content: bytes) -> None:
 def _give_away(
     file: int | bytes, owner: Owner | None, status: os.stat_result, parent_fd: int | None = None
 ) -> None:
-    """Change the owner of a file back, or at least its group, as far as this user may."""
+    """Set the owner of a file, or at least its group, as far as this user may."""
     if owner is None or owner == (status.st_uid, status.st_gid):
         return
     for uid, gid in (owner, (-1, owner[1])):
@@ -407,14 +407,20 @@ def _give_away(
             else:
                 os.chown(file, uid, gid, dir_fd=parent_fd, follow_symlinks=False)
         except OSError:
-            # Not ours to give away: the others who may write here get a file of ours.
+            # Not permitted: then the file belongs to this user.
             continue
         return
 
 
-def _read_and_close(fd: int, size: int) -> Iterator[bytes]:
+def _read_and_close(fd: int, size: int, path: RelPath) -> Iterator[bytes]:
+    """Yield the content of an open file; raise WorktreeFailed if it has fewer bytes than `size` by now."""
     try:
-        yield from stream_file(fd, size)
+        with _errors(path):
+            for piece in stream_file(fd, size):
+                size -= len(piece)
+                yield piece
+        if size:
+            raise WorktreeFailed(to_text(path), BEING_WRITTEN)
     finally:
         os.close(fd)
 
@@ -427,7 +433,7 @@ def _identify(status: os.stat_result) -> FileId:
 
 @contextmanager
 def _errors(path: RelPath) -> Iterator[None]:
-    """Turn the system's errors about a path into ours."""
+    """Turn system errors about a path into our own."""
     try:
         yield
     except OSError as error:

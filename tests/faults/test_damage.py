@@ -1,7 +1,7 @@
-"""Every file of a store in turn flipped by one bit, cut short, emptied, removed.
+"""Every file of a store in turn: a bit flipped, cut short, emptied, removed.
 
-It is found by a check or by the command that needs it; nobody gets wrong bytes, other messages still revert,
-and what the worktree still has is healed.
+A check or the command that needs the file finds the damage; no command returns wrong bytes, other messages
+can still be reverted, and contents that the worktree still has are repaired.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.support.damage import (
 from tests.support.turns import this_turn
 
 NOBODY_READS = ("lock", "info/refs", "objects/info/packs")
-"""Files of which only git makes use, and only if it serves others; and who last held the lock."""
+"""Files that only git uses, to serve others; and the one with the last lock holder."""
 MAY_BE_MISSING = ("cache.db", "packed-refs", "objects/info/commit-graph")
 """Files that may be removed at any time."""
 ANSWERS: dict[str, tuple[type[ShadowError], ...]] = {
-    # A row is looked for in an index of SQLite, which only a check compares with the rows; and the number of
-    # the format may be what is damaged, which a repair mends.
+    # SQLite finds rows by an index, which only a check compares with the rows; and the number of the format
+    # may be damaged, which a repair fixes.
     "timeline.db": (StoreDamaged, StoreTooNew, StoreTooOld, UnknownMessage, InvalidInput),
 }
 
@@ -62,7 +62,7 @@ def damage(sample: Sample, name: str, what: str, flips: int) -> bool:
 
 
 def assert_survived(sample: Sample, name: str, what: str, flips: int, numbers: list[int]) -> None:
-    """Check all that must be true after one damage."""
+    """Check everything that must hold after one damage."""
     if not damage(sample, name, what, flips):
         return
     with sample.open() as shadow:
@@ -72,7 +72,8 @@ def assert_survived(sample: Sample, name: str, what: str, flips: int, numbers: l
     for number in numbers:
         is_right = assert_right_or_refused(sample, number, allowed)
         assert is_right or IDS[number] in hurt or is_of_all(found) or name in ANSWERS
-    assert is_found(found, name, what) or is_padding(sample, name, what) or keeps_nothing(sample, name)
+    means_nothing = is_padding(sample, name, what) or keeps_nothing(sample, name) or is_copy(sample, name)
+    assert is_found(found, name, what) or means_nothing
 
     damage(sample, name, what, flips)
     with sample.open() as shadow:
@@ -92,31 +93,40 @@ def assert_survived(sample: Sample, name: str, what: str, flips: int, numbers: l
 
 
 def is_of_all(report: CheckReport) -> bool:
-    """Tell whether a problem is one of the whole store."""
+    """Return whether a problem concerns the whole store."""
     return any(problem.kind in ("identity", "timeline") for problem in report.problems)
 
 
 def is_found(report: CheckReport, name: str, what: str) -> bool:
-    """Tell whether a check found a damage, or nobody could notice any difference."""
+    """Return whether a check found the damage, or the damage makes no difference."""
     if report.problems or report.harmless:
         return True
     if name in NOBODY_READS or (what in ("remove", "empty") and name in MAY_BE_MISSING):
         return True
-    # The ref has a file of its own, before which git does not look here.
+    # The ref has a file of its own, which git reads first.
     if name == "packed-refs" and what.startswith("flip"):
         return True
-    # The line break at its end; and what SQLite does not use of a page, or a letter of a text.
+    # The line break at the end; and unused bytes of an SQLite page, or a letter of a text.
     is_line_break = what == "cut end" and name in ("config", "refs/heads/shadowtree", "shadowtree.json")
     return is_line_break or (what.startswith("flip") and name.endswith((".db", ".json")))
 
 
 def keeps_nothing(sample: Sample, name: str) -> bool:
-    """Tell whether it is the `.keep` of a pack whose objects are loose by now."""
+    """Return whether a file is the `.keep` of a pack whose objects are loose by now."""
     return name.endswith(".keep") and not (sample.store / name).with_suffix(".pack").exists()
 
 
+def is_copy(sample: Sample, name: str) -> bool:
+    """Return whether a file was a loose object that is in a pack too, and is gone."""
+    path = Path(name)
+    if path.parts[0] != "objects" or len(path.parts[1]) != 2 or (sample.damaged / name).exists():
+        return False
+    command = ["git", "--git-dir", str(sample.damaged), "cat-file", "-e", path.parts[1] + path.parts[2]]
+    return subprocess.run(command, check=False).returncode == 0
+
+
 def is_padding(sample: Sample, name: str, what: str) -> bool:
-    """Tell whether a bit flipped that fills the last byte of a deflated loose object, and means nothing."""
+    """Return whether only a padding bit in a deflated loose object flipped, which makes no difference."""
     is_loose = name.startswith("objects/") and len(Path(name).parts[1]) == 2
     if not is_loose or not what.startswith("flip"):
         return False
@@ -127,7 +137,7 @@ def is_padding(sample: Sample, name: str, what: str) -> bool:
 
 
 def kinds_of_files(sample: Sample) -> dict[str, str]:
-    """Give one file of each kind: the oldest pack, the newest one, one loose object and so on."""
+    """Return one file of each kind: a pack, an index, one loose object and so on."""
     found: dict[str, str] = {}
     for name in sample.files():
         path = Path(name)
@@ -139,16 +149,17 @@ def kinds_of_files(sample: Sample) -> dict[str, str]:
 
 @pytest.mark.parametrize("what", ["truncate", "remove", "flip 0.333", "flip 0.667"])
 def test_one_file_of_each_kind(sample: Sample, what: str) -> None:
-    """In each run every third of them."""
+    """Each run takes one in three."""
     names = list(kinds_of_files(sample).values())
     for number, name in list(enumerate(names))[this_turn() % 3 :: 3]:
         assert_survived(sample, name, what, 4, [number % MESSAGES])
 
 
 def choose_used(chance: random.Random, content: bytes) -> int:
-    """Choose a byte that is not among many zeros: most of those are room that SQLite does not use yet.
+    """Choose a byte that is not among many zeros, which are mostly room that SQLite does not use yet.
 
-    By chance alone, not from a list: packs in the timeline are not deflated to the very same bytes each time.
+    It is drawn at random, not from a list, because packs in the timeline are not deflated to the same bytes
+    each time.
     """
     at = chance.randrange(len(content))
     while not content[max(0, at - 3) : at + 4].strip(b"\0"):
@@ -158,7 +169,7 @@ def choose_used(chance: random.Random, content: bytes) -> int:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 60))])
 def test_a_bit_that_flips_in_the_timeline_is_found_or_means_nothing(sample: Sample, seed: int) -> None:
-    """SQLite reads most of them without complaint, and finds no fault."""
+    """SQLite reads most flipped bits without complaint, and finds no fault."""
     chance = random.Random(seed)
     sample.reset()
     with sample.open() as shadow:

@@ -1,4 +1,4 @@
-"""Kills that are special: twice in one act, beside another process, of the command by the kernel."""
+"""Special kills: twice in one act, next to another process, of the command by the kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from shadowtree import Shadow, StoreFailed
-from shadowtree.revert.moves import decode_intent
+from shadowtree.revert.intents import decode_intent
 from shadowtree.system import disk
 from shadowtree.timeline.database import Database
 from tests.api.test_purge import assert_nowhere, tell
@@ -58,7 +58,7 @@ def make_act(name: str, worktree: Path, place: Path) -> Act:
 
 
 def check_next(worktree: Path, expected: str) -> None:
-    """The next snapshot works by itself and cleans up; no record names a missing object, before or after."""
+    """Check that the next snapshot works and cleans up, and that no record ever misses an object."""
     store = store_of(worktree)
     assert_records_whole(store)
 
@@ -110,7 +110,7 @@ def fail_and_die_cleaning_up(worktree: Path, number: int) -> None:
 def test_an_unfinished_store_beside_a_finished_one_goes_with_the_next_snapshot(
     worktree: Path, tmp_path: Path
 ) -> None:
-    """Two processes wrap at once; one dies while it builds, the other one comes through."""
+    """Two processes wrap at the same time; one dies while it builds the store, the other one succeeds."""
     writes = count(1)
 
     def die_while_another_wraps(act: str, path: str) -> None:
@@ -136,7 +136,7 @@ def test_an_unfinished_store_beside_a_finished_one_goes_with_the_next_snapshot(
 
 
 def test_an_open_shadow_makes_good_what_another_process_left(worktree: Path, tmp_path: Path) -> None:
-    """It has read the timeline before, and remembers what it saw."""
+    """The open shadow has already read the timeline, and remembers it."""
     scene = make_act("undo", worktree, tmp_path)
     for number in range(40, 120, 10):
         scene.put_back()
@@ -153,7 +153,7 @@ def test_an_open_shadow_makes_good_what_another_process_left(worktree: Path, tmp
 
 
 def die_at(scene: Act, moment: tuple[str, str]) -> None:
-    """Do an act, and be killed at its first write of a kind with such a path."""
+    """Do an act, and die at its first write of a kind whose path has a text."""
 
     def die(act: str, path: str) -> None:
         if act == moment[0] and moment[1] in path:
@@ -170,17 +170,17 @@ def die_at(scene: Act, moment: tuple[str, str]) -> None:
 def test_what_a_merge_made_is_stored_before_the_first_file_is_touched(
     worktree: Path, tmp_path: Path, act: str, moment: tuple[str, str]
 ) -> None:
-    """From then on git keeps it too, until the act is made good."""
+    """From then on git keeps it too, until the act is recovered."""
     scene = make_act(act, worktree, tmp_path)
     ended = in_child(lambda: die_at(scene, moment))
     (intent,) = read_timeline(scene.store, lambda journal: journal.open_intents())
-    kind, moves = decode_intent(intent.content)
-    (merged,) = [move.new for move in moves if move.path == b"text.txt"]
+    written = decode_intent(intent.content)
+    (merged,) = [move.new for move in written.moves if move.path == b"text.txt"]
     git("--git-dir", scene.store, "gc", "--quiet", "--prune=now")
     git("--git-dir", scene.store, "fsck", "--full", "--strict", "--no-dangling")
 
     assert ended.signal == signal.SIGKILL
-    assert (kind, intent.is_committed) == ("revert", moment[0] == "unlink")
+    assert (written.kind, intent.is_committed) == ("revert", moment[0] == "unlink")
     assert merged is not None
     _, _, content = scene.after["text.txt"]
     assert git("--git-dir", scene.store, "cat-file", "-p", merged.blob.hex()) + "\n" == content.decode()
@@ -192,7 +192,7 @@ def test_what_a_merge_made_is_stored_before_the_first_file_is_touched(
 def test_a_recovery_that_cannot_read_a_file_is_left_to_the_next_command(
     act: str, worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not taken for a file that another program changed, which would be left as it is."""
+    """An unreadable file is not mistaken for one that another program changed, which would be left alone."""
     scene = SCENES[f"recovery of {act}, killed at 0.5"](worktree, tmp_path)
     assert isinstance(scene, Act)
     scene.prepare()
@@ -211,7 +211,7 @@ def test_a_recovery_that_cannot_read_a_file_is_left_to_the_next_command(
 
 @pytest.mark.slow
 def test_a_recovery_that_a_full_disk_stops_is_finished_by_the_next(worktree: Path, tmp_path: Path) -> None:
-    """What waits in or above a directory that could not be put back is not taken for somebody else's."""
+    """Files in or above a directory that could not be restored are not mistaken for another program's."""
     scene = SCENES["recovery of an undo, killed at 0.75"](worktree, tmp_path)
 
     sweep_all(scene, FAULTS["ENOSPC, from then on"])
@@ -244,7 +244,7 @@ def test_what_could_not_be_finished_is_told_and_finished_later(
 
 
 def test_somebody_who_still_reads_the_old_timeline_is_told_of(shadow: Shadow, worktree: Path) -> None:
-    """What they see is in the log as long as they do."""
+    """The content that the reader sees stays in the log as long as the reader is there."""
     tell(shadow, worktree, 3)
     with closing(sqlite3.connect(shadow.store / "timeline.db", isolation_level=None)) as reader:
         reader.execute("BEGIN")
@@ -276,7 +276,7 @@ COMMAND_LINES = {
 
 
 def run_killed(worktree: Path, arguments: list[str], call: str, number: int, *more: str) -> int:
-    """Run a command and kill it at the n-th system call of a kind; give the exit code."""
+    """Run a command and kill it at the n-th system call of a kind; return the exit code."""
     packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     environment = surroundings(
         PYTHONPATH=os.pathsep.join([PACKAGE_PLACE, *packages]), PYTHONDONTWRITEBYTECODE="1"
@@ -307,7 +307,7 @@ def test_the_command_track_can_be_killed_at_every_system_call(
     for number in count(1):
         write_files(worktree, f"round {number}")
         expected = git_tree(worktree, tmp_path / f"scratch{number}")
-        # What rounds leave to be packed would be more calls in the next, and the last one never come.
+        # Otherwise each round would leave more packs to merge, and so more calls, and this would never end.
         shutil.rmtree(stores, ignore_errors=True)
         if not is_first:
             shutil.copytree(before, stores)
@@ -344,7 +344,7 @@ def test_the_command_can_be_killed_at_every_system_call(
 def test_the_command_can_be_killed_at_every_file_that_it_opens_in_the_worktree(
     worktree: Path, tmp_path: Path, act: str
 ) -> None:
-    """Most of them are read; some are made."""
+    """Most of these files are read; some are created."""
     scene = make_act(act, worktree, tmp_path)
     for number in count(1):
         scene.put_back()
@@ -357,7 +357,7 @@ def test_the_command_can_be_killed_at_every_file_that_it_opens_in_the_worktree(
 
 
 def test_a_purge_of_a_text_is_finished_after_a_kill(worktree: Path, tmp_path: Path) -> None:
-    """It changes no tree, so that only its tombstone says that it has to be finished."""
+    """The purge changes no tree, so only its tombstone says that it has to be finished."""
     text, saved = "hunter2hunter", tmp_path / "saved"
     with Shadow(worktree, settings=SETTINGS) as shadow:
         store = shadow.store
@@ -375,7 +375,7 @@ def test_a_purge_of_a_text_is_finished_after_a_kill(worktree: Path, tmp_path: Pa
 
     def check() -> None:
         with Shadow(worktree, settings=SETTINGS) as shadow:
-            # Whatever takes the lock finishes it.
+            # Any command that takes the lock finishes the purge.
             shadow.track()
             is_redacted = shadow.messages()[0].text == "the password is [purged]"
         begun.add(is_redacted)

@@ -1,7 +1,8 @@
-"""Power cuts: file systems of their own are shut down in the middle of the work, and mounted again.
+"""Power cuts: separate file systems are shut down in the middle of the work, and mounted again.
 
-Only what was synced is there afterwards, as after a real cut. What was acknowledged has to be: messages that
-were recorded, reverts that were done; and nothing that is torn or empty may be taken for stored.
+Afterwards only synced data is there, as after a real cut. Everything that was acknowledged has to be there:
+recorded messages, finished reverts, objects and refs that were written through `Shadow.repo`; and nothing
+that is torn or empty may count as stored.
 `tox -e power` runs these; they need root, loop devices and `mkfs`.
 
     SHADOWTREE_POWER_CUTS   how many cuts for each file system, 100 if it is not set
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dulwich.objects import Blob
+from dulwich.refs import Ref
 
 from shadowtree import Shadow
 from shadowtree.system import disk
@@ -70,7 +73,7 @@ class Disk:
             subprocess.run(["umount", "--lazy", self.root], check=True)
 
     def mount(self) -> bool:
-        """Mount it; tell whether that worked."""
+        """Mount it; return whether that worked."""
         done = subprocess.run(
             ["mount", "-t", self._kind, "-o", "loop", self._image, self.root],
             capture_output=True,
@@ -80,11 +83,11 @@ class Disk:
         return self._is_mounted
 
     def sync(self) -> None:
-        """Make durable what users wrote: nobody can expect more of their files than they do."""
+        """Make durable what users wrote: the library is not responsible for their files."""
         subprocess.run(["sync", "--file-system", self.root], check=True)
 
     def cut(self) -> None:
-        """Let the power fail."""
+        """Cut the power."""
         fd = os.open(self.root, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, SHUT_DOWN, struct.pack("I", WITHOUT_THE_LOG))
@@ -92,7 +95,7 @@ class Disk:
             os.close(fd)
 
     def come_back(self) -> None:
-        """Start anew after a cut."""
+        """Mount the file system again after a cut."""
         subprocess.run(["umount", self.root], check=True)
         self._is_mounted = False
         assert self.mount()
@@ -108,9 +111,11 @@ class Machine:
         self.story = Story(self.worktree, self.store, seed)
         self.serial = 0
         self.kept: list[str] = []
-        """The messages that were acknowledged and that nobody asked to forget, oldest first."""
+        """The acknowledged messages that were never to be forgotten, oldest first."""
         self.listed: list[str] = []
-        """All messages, oldest first: with those that were recorded, but not acknowledged before a cut."""
+        """All messages, oldest first, including recorded ones that a cut kept from being acknowledged."""
+        self.written: dict[str, bytes] = {}
+        """The contents of blobs that were written through the repository, by ref."""
         self.done: Counter[str] = Counter()
 
     def begin(self) -> None:
@@ -122,7 +127,7 @@ class Machine:
                 self._note(self._record(shadow))
         self.disk.sync()
 
-    # What is done
+    # The acts
 
     def _record(self, shadow: Shadow) -> Any:
         self.serial += 1
@@ -133,7 +138,7 @@ class Machine:
         return "recorded", id, tree, copy_of(self.worktree)
 
     def _undo(self, shadow: Shadow) -> Any:
-        # What was restored between two messages is in conflict with going back over both.
+        # Files that were restored between two messages are in conflict with an undo of both.
         shadow.undo(self.chance.randint(1, 3), on_conflict="overwrite")
         return "reverted", copy_of(self.worktree)
 
@@ -149,23 +154,31 @@ class Machine:
         shadow.tidy(100)
         return ("tidied",)
 
+    def _write_object(self, shadow: Shadow) -> Any:
+        blob = Blob.from_string(self.chance.randbytes(self.chance.choice([10, 10_000])))
+        ref = f"refs/tags/mine-{len(self.written)}"
+        with shadow.repo as repo:
+            repo.object_store.add_object(blob)
+            repo.refs[Ref(ref.encode())] = blob.id
+        self.written[ref] = blob.data
+        return "wrote", ref, blob.data
+
     def work(self, acknowledge: Callable[[object], None]) -> None:
-        """Work until the power fails, and say what was acknowledged."""
+        """Work until the power fails, and report each act before it begins and when it is done."""
         with self.story.open() as shadow:
             while True:
-                act = self.chance.choice(
-                    [self._record, self._record, self._record, self._undo, self._forget, self._tidy]
-                )
+                upkeep = [self._forget, self._tidy, self._write_object]
+                act = self.chance.choice([self._record, self._record, self._record, self._undo, *upkeep])
                 acknowledge(("begins", act.__name__))
                 acknowledge(act(shadow))
                 if act == self._undo:
                     acknowledge(("begins", "_redo"))
                     acknowledge(self._redo(shadow))
 
-    # What comes of it
+    # Cuts, and checks after them
 
     def run_until_cut(self, said: Path, *, after_write: int, after_act: int) -> None:
-        """Let a process work, and cut the power before one of its writes, or right after an act."""
+        """Have a process work, and cut the power before one of its writes, or right after an act."""
         said.write_bytes(b"")
         ended = Child(lambda: self._work_and_fail(said, after_write, after_act)).wait()
         assert ended.signal == signal.SIGKILL, ended
@@ -189,7 +202,7 @@ class Machine:
         self.work(acknowledge)
 
     def check(self, said: Path) -> None:
-        """After the cut: what was acknowledged is there, what is live is whole, and work goes on."""
+        """Check after a cut that acknowledged work is there, live objects are whole, and work goes on."""
         last: Any = ("nothing",)
         for what in read_all(said):
             last = what
@@ -204,6 +217,8 @@ class Machine:
             assert {id: messages.get(id) for id in self.kept} == {
                 id: self.story.trees[id] for id in self.kept
             }
+            with shadow.repo as repo:
+                assert {ref: repo[Ref(ref.encode())].as_raw_string() for ref in self.written} == self.written
             for id in {*self.chance.sample(self.kept, min(2, len(self.kept))), self.kept[-1]}:
                 shadow.restore(id)
                 assert copy_of(self.worktree) == self.story.copies[id], id
@@ -223,14 +238,16 @@ class Machine:
             self.listed.append(id)
             self.story.trees[id], self.story.copies[id] = tree, copy
             self.serial = max(self.serial, int(id[1:]))
+        elif what[0] == "wrote":
+            self.written[what[1]] = what[2]
         elif what == ("begins", "_forget"):
-            # Those that were not acknowledged count too.
+            # Messages that were not acknowledged count too.
             self.kept = [id for id in self.kept if id in self.listed[-4:]]
         self.done[what[0] if what[0] != "begins" else what[1]] += 1
 
 
 def read_all(said: Path) -> Iterator[Any]:
-    """Read what a process said before the power failed."""
+    """Read what a process reported before the power failed."""
     with said.open("rb") as file:
         while file.peek(1):
             yield pickle.load(file)
@@ -259,3 +276,4 @@ def test_what_was_acknowledged_survives_a_power_cut(
                 raise
 
     assert machine.done["recorded"] > CUTS
+    assert machine.done["wrote"]

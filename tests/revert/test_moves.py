@@ -1,4 +1,4 @@
-"""Moves on a real directory: carried out, cleaned up, taken back, and broken off at every point."""
+"""Moves on a real directory: carried out, cleaned up, rolled back, and interrupted at every point."""
 
 from __future__ import annotations
 
@@ -13,15 +13,8 @@ import pytest
 
 from shadowtree.base.errors import Conflict, StoreDamaged, WorktreeFailed
 from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPath, Unknown
-from shadowtree.revert.moves import (
-    Move,
-    carry_out,
-    clean_up,
-    decode_intent,
-    encode_intent,
-    order_moves,
-    roll_back,
-)
+from shadowtree.revert.intents import FINISHED, ROLLED_BACK, ActIntent, decode_intent
+from shadowtree.revert.moves import Move, carry_out, clean_up, order_moves, roll_back
 from shadowtree.revert.writer import BEING_WRITTEN, NO_FILE, Writer
 from shadowtree.store.git_format import object_id
 from shadowtree.system import disk
@@ -32,7 +25,7 @@ State = PathState | None
 
 
 def state_of(value: object) -> State:
-    """Tell the state of an entry of a tree as the tests write it."""
+    """Return the state of an entry of a tree in the tests."""
     if value is None:
         return None
     if isinstance(value, dict):
@@ -62,7 +55,7 @@ def _bytes(value: object) -> bytes:
 
 
 class Contents:
-    """A store that has what the trees hold, given out in small pieces."""
+    """A store that contains the files of some trees, and yields them in small pieces."""
 
     def __init__(self, *trees: Tree) -> None:
         self.contents: dict[bytes, bytes] = {}
@@ -98,7 +91,7 @@ def temporaries(root: Path) -> list[str]:
 
 
 def stamps(root: Path) -> dict[str, tuple[int, int, int]]:
-    """What tells that a file was not written anew: inode, mtime and mode. Directories have their inode."""
+    """Show which files were not written again: by inode, mtime and mode, and for directories by inode."""
     found = {}
     for path in root.rglob("*"):
         status = path.lstat()
@@ -160,7 +153,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """End at the write of this number, from 0 on; what was announced until then is given."""
+    """End at this write, counted from 0; yield the writes until then."""
     writes: list[str] = []
 
     def announce(act: str, path: str) -> None:
@@ -207,7 +200,7 @@ def test_moves_taken_back_give_the_very_same_files(worktree: Path, before: Tree,
     was = stamps(worktree)
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
-        left = roll_back(moves, writer, contents.read)
+        left = roll_back(moves, writer, contents.read).left
 
     assert left == []
     assert_tree(worktree, before)
@@ -219,7 +212,7 @@ def test_what_never_began_can_be_taken_back(worktree: Path, before: Tree, after:
     make_tree(worktree, before)
     was = stamps(worktree)
     with Writer(str(worktree)) as writer:
-        assert roll_back(plan(before, after), writer, Contents(before, after).read) == []
+        assert roll_back(plan(before, after), writer, Contents(before, after).read).left == []
 
     assert_tree(worktree, before)
     assert stamps(worktree) == was
@@ -253,7 +246,7 @@ def test_many_files_are_made_durable_at_once(worktree: Path) -> None:
     assert_tree(worktree, after)
 
 
-# Broken off at every write
+# Interrupted at every write
 
 
 @every_case
@@ -278,7 +271,7 @@ def test_what_is_broken_off_anywhere_is_taken_back(
             except Killed:
                 pass
         with Writer(str(worktree)) as writer:
-            assert roll_back(moves, writer, contents.read) == []
+            assert roll_back(moves, writer, contents.read).left == []
         assert_tree(worktree, before)
         assert stamps(worktree) == was
         if len(writes) < number:
@@ -318,16 +311,16 @@ def test_a_file_that_was_staged_in_part_is_removed(worktree: Path, old: Tree, so
     place.write_bytes(so_far)
     place.chmod(0o600)
     with Writer(str(worktree)) as writer:
-        assert roll_back(moves, writer, Contents(old, after).read) == []
+        assert roll_back(moves, writer, Contents(old, after).read).left == []
 
     assert_tree(worktree, old)
 
 
-# Where the file system cannot swap in one step
+# File systems that cannot swap in one step
 
 
 def swapped_in_part(root: Path, move: Move, *, steps: int) -> None:
-    """Do the first of the three renames that a swap takes: path → temporary is the second."""
+    """Do the first of the three renames of a swap: path → temporary is the second."""
     path, place = (root / os.fsdecode(name) for name in (move.path, move.temporary))
     third = place.with_name(place.name + "-x")
     place.rename(third)
@@ -344,7 +337,7 @@ def test_a_swap_that_died_between_its_renames_is_taken_back(worktree: Path, case
     make_tree(worktree, {os.fsdecode(move.temporary): next(iter(after.values()))})
     swapped_in_part(worktree, move, steps=steps)
     with Writer(str(worktree)) as writer:
-        assert roll_back(moves, writer, Contents(before, after).read) == []
+        assert roll_back(moves, writer, Contents(before, after).read).left == []
 
     assert_tree(worktree, before)
 
@@ -357,21 +350,20 @@ def test_a_swap_back_that_died_between_its_renames_goes_on(worktree: Path, case:
     moves, contents = plan(before, after), Contents(before, after)
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
-    # The first swap that is taken back is the last one that was made, once what came after it has gone.
+    # Rolling back begins with the last swap, after the moves that follow it.
     swap = [move for move in moves if move.old is not None and move.new is not None][-1]
-    for move in reversed(moves[moves.index(swap) + 1 :]):
-        with Writer(str(worktree)) as writer:
-            roll_back([move], writer, contents.read)
+    with Writer(str(worktree)) as writer:
+        roll_back(moves[moves.index(swap) + 1 :], writer, contents.read)
     swapped_in_part(worktree, swap, steps=steps)
     with Writer(str(worktree)) as writer:
-        assert roll_back(moves, writer, contents.read) == []
+        assert roll_back(moves, writer, contents.read).left == []
 
     assert_tree(worktree, before)
 
 
 @pytest.fixture
 def plain_renames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that neither swaps nor refuses to replace."""
+    """Simulate a file system that can neither swap nor refuse to replace."""
 
     def refuse(*values: object) -> None:
         raise OSError(95, "not offered")
@@ -386,7 +378,7 @@ def test_moves_need_nothing_but_plain_renames(worktree: Path, before: Tree, afte
     moves, contents = plan(before, after), Contents(before, after)
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
-        assert roll_back(moves, writer, contents.read) == []
+        assert roll_back(moves, writer, contents.read).left == []
     assert_tree(worktree, before)
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
@@ -396,13 +388,13 @@ def test_moves_need_nothing_but_plain_renames(worktree: Path, before: Tree, afte
 
 
 def test_a_file_that_has_both_names_is_taken_back(worktree: Path) -> None:
-    """Where a move takes a hard link, whoever dies in between leaves the old and the new name."""
+    """If a move uses a hard link, a process that dies in between leaves both the old and the new name."""
     after: Tree = {"a": "new"}
     (move,) = moves = plan({}, after)
-    make_tree(worktree, {"a": "new"})
+    make_tree(worktree, {"a": "new", ".shadowtree-tmp-t-00": file("", 0o600)})
     os.link(worktree / "a", worktree / os.fsdecode(move.temporary))
     with Writer(str(worktree)) as writer:
-        assert roll_back(moves, writer, Contents(after).read) == []
+        assert roll_back(moves, writer, Contents(after).read).left == []
 
     assert_tree(worktree, {})
 
@@ -413,7 +405,7 @@ def test_a_deleted_file_that_has_both_names_is_taken_back(worktree: Path) -> Non
     (move,) = moves = plan(before, {})
     os.link(worktree / "a", worktree / os.fsdecode(move.temporary))
     with Writer(str(worktree)) as writer:
-        assert roll_back(moves, writer, Contents(before).read) == []
+        assert roll_back(moves, writer, Contents(before).read).left == []
 
     assert_tree(worktree, before)
 
@@ -445,7 +437,7 @@ MEANWHILE: dict[str, tuple[Tree, Tree, Tree]] = {
 def test_what_somebody_did_meanwhile_stops_the_act_and_stays(
     worktree: Path, before: Tree, after: Tree, now: Tree
 ) -> None:
-    """Beside another path, which is done and taken back."""
+    """In addition to another path, which is moved and rolled back."""
     other: Tree = {"other": "1", "zz": {"other": "1"}}
     make_tree(worktree, {**now, **other})
     moves = plan({**before, **other}, {**after, "other": "2"})
@@ -494,7 +486,7 @@ def test_what_somebody_did_after_the_crash_stays(
     was = stamps(worktree)
     with Writer(str(worktree)) as writer:
         roll_back(moves, writer, contents.read)
-        # Whatever is left to do, it is not stuck.
+        # A second attempt succeeds, whatever was left.
         roll_back(moves, writer, contents.read)
 
     assert temporaries(worktree) == []
@@ -520,7 +512,7 @@ def _remove(path: Path) -> None:
 
 
 def test_what_somebody_saved_before_the_swap_goes_back_to_its_place(worktree: Path) -> None:
-    """The temporary holds the user's bytes: nobody but them has these."""
+    """The temporary has the only copy of the user's bytes."""
     before: Tree = {"a": "old"}
     after: Tree = {"a": "new"}
     (move,) = moves = plan(before, after)
@@ -538,7 +530,7 @@ def test_a_temporary_with_unknown_bytes_stays_if_its_place_is_taken(worktree: Pa
     tree: Tree = {"a": "user's other", os.fsdecode(move.temporary): "user's"}
     make_tree(worktree, tree)
     with Writer(str(worktree)) as writer:
-        assert roll_back(moves, writer, Contents(before, after).read) == [b"a"]
+        assert roll_back(moves, writer, Contents(before, after).read).left == [b"a"]
 
     assert_tree(worktree, tree)
 
@@ -555,17 +547,38 @@ def test_cleaning_up_leaves_what_is_unexpected(worktree: Path, old: Tree) -> Non
     assert_tree(worktree, tree)
 
 
-def test_cleaning_up_leaves_a_directory_that_somebody_put_something_into(worktree: Path) -> None:
+@pytest.mark.parametrize("inside", ["", "e"], ids=["at the top", "deep"])
+def test_cleaning_up_brings_back_a_directory_that_somebody_put_something_into(
+    worktree: Path, inside: str
+) -> None:
+    """With the directories above it, each under its own name."""
+    before: Tree = {"d": {"x": "1", "e": {"y": "1"}}}
+    make_tree(worktree, before)
+    moves, contents = plan(before, {}), Contents(before)
+    inode = (worktree / "d" / inside).stat().st_ino
+    with Writer(str(worktree)) as writer:
+        carry_out(moves, writer, contents.read)
+        (aside,) = [path for path in worktree.rglob("*") if path.stat().st_ino == inode]
+        make_tree(aside, {"u": "user's"})
+        left = clean(moves, writer, contents)
+
+    assert left == ([b"d", b"d/e"] if inside else [b"d"])
+    assert_tree(worktree, {"d": {"e": {"u": "user's"}} if inside else {"u": "user's"}})
+
+
+def test_cleaning_up_leaves_a_directory_with_something_in_it_aside_if_its_path_is_taken(
+    worktree: Path,
+) -> None:
     before: Tree = {"d": {"x": "1"}}
     make_tree(worktree, before)
     moves, contents = plan(before, {}), Contents(before)
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
         aside = moves[-1].temporary
-        make_tree(worktree / os.fsdecode(aside), {"u": "user's"})
+        make_tree(worktree, {os.fsdecode(aside): {"u": "user's"}, "d": "user's other"})
         assert clean(moves, writer, contents) == [aside]
 
-    assert_tree(worktree, {os.fsdecode(aside): {"u": "user's"}})
+    assert_tree(worktree, {os.fsdecode(aside): {"u": "user's"}, "d": "user's other"})
 
 
 def test_a_file_that_is_open_for_writing_is_not_replaced(worktree: Path) -> None:
@@ -575,7 +588,7 @@ def test_a_file_that_is_open_for_writing_is_not_replaced(worktree: Path) -> None
     with (worktree / "a").open("r+b") as file, Writer(str(worktree)) as writer:
         with pytest.raises(Conflict) as caught:
             carry_out(moves, writer, contents.read)
-        assert roll_back(moves, writer, contents.read) == []
+        assert roll_back(moves, writer, contents.read).left == []
         file.write(b"now")
 
     assert [each.reason for each in caught.value.conflicts] == [BEING_WRITTEN]
@@ -586,7 +599,7 @@ def test_a_file_that_is_open_for_writing_is_not_replaced(worktree: Path) -> None
 def just_before(
     act: str, path: str, do: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Let somebody do something right before the first write of a kind to a path."""
+    """Make somebody do something right before the first write of a kind to a path."""
     waiting = [do]
 
     def announce(announced: str, at: str) -> None:
@@ -612,7 +625,7 @@ def test_what_is_saved_in_the_moment_of_swapping_back_stays(
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
         with just_before("exchange", "a", save, monkeypatch):
-            assert roll_back(moves, writer, contents.read) == [b"a"]
+            assert roll_back(moves, writer, contents.read).left == [b"a"]
 
     assert (worktree / "a").read_text() == "user's"
 
@@ -653,7 +666,7 @@ P = RelPath(b"s/a")
 
 @pytest.fixture
 def led_away(worktree: Path, tmp_path: Path, writer: Writer) -> Path:
-    """A directory outside, to which a link in place of a directory leads that the writer has been in."""
+    """A directory outside. A link leads there now, in place of a directory that the writer had opened."""
     outside = make_tree(tmp_path / "outside", {"a": "secret", "d": {}})
     make_tree(worktree, {"s": {"a": "1"}, "t": "1"})
     assert writer.state_of(P) is not None
@@ -663,6 +676,7 @@ def led_away(worktree: Path, tmp_path: Path, writer: Writer) -> Path:
 
 
 def test_a_fresh_bench_sees_nothing_through_a_link(led_away: Path, worktree: Path) -> None:
+    """A new writer does not follow the link."""
     with Writer(str(worktree)) as writer:
         assert writer.state_of(P) is None
         assert writer.identify(P) is None
@@ -672,6 +686,7 @@ def test_a_fresh_bench_sees_nothing_through_a_link(led_away: Path, worktree: Pat
 
 
 def test_a_fresh_bench_writes_nothing_through_a_link(led_away: Path, worktree: Path) -> None:
+    """A new writer does not follow the link."""
     with Writer(str(worktree)) as writer:
         for write in (
             lambda: writer.remove(P),
@@ -707,7 +722,7 @@ def test_an_act_follows_no_link_that_somebody_put_there(led_away: Path, worktree
 def test_a_bench_that_was_there_before_notices_at_the_end(
     led_away: Path, worktree: Path, writer: Writer
 ) -> None:
-    """Its descriptor leads to the directory that was moved away; what it did there is taken back."""
+    """Its descriptor leads to the directory that was moved away; its changes there are rolled back."""
     before: Tree = {"s": {"a": "1"}}
     after: Tree = {"s": {"a": "2"}}
     moves, contents = plan(before, after), Contents(before, after)
@@ -777,10 +792,13 @@ def test_the_beginning_of_a_content_is_told(
 
 
 @every_case
-def test_an_act_that_was_written_down_is_read_as_it_was(before: Tree, after: Tree) -> None:
-    moves = plan(before, after)
+@pytest.mark.parametrize("waits_to_be", [None, FINISHED, ROLLED_BACK])
+def test_an_act_that_was_written_down_is_read_as_it_was(
+    before: Tree, after: Tree, waits_to_be: str | None
+) -> None:
+    intent = ActIntent("undo", plan(before, after), waits_to_be)
 
-    assert decode_intent(encode_intent("undo", moves)) == ("undo", moves)
+    assert decode_intent(intent.encode()) == intent
 
 
 BAD_PATHS = [
@@ -820,6 +838,9 @@ def test_an_act_on_what_is_never_touched_is_not_read(path: bytes, which: int) ->
         b"[]",
         b'["undo"]',
         b'["undo", 7]',
+        b'["undo", [], "done"]',
+        b'["undo", [], []]',
+        b'["undo", [], "finished", 7]',
         b'["undo", [[]]]',
         b'["undo", [["61", "62", null]]]',
         b'["undo", [["61", "62", null, null, null]]]',
