@@ -1,7 +1,7 @@
-"""`Shadow` for asyncio: the same names as coroutines.
+"""`Shadow` for asyncio: the same methods as coroutines.
 
-Each call runs in a thread, because reading files blocks. Once started it is finished, even if its caller is
-cancelled: an act is done completely or not at all.
+Each call runs in a thread, because reading files blocks. A call that has started runs to its end even if the
+caller is cancelled, so an act is done completely or not at all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
-from functools import wraps
+from contextvars import copy_context
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from shadowtree.remote.remotes import Remotes
     from shadowtree.results.messages import Update, Watching
     from shadowtree.store.repo import ShadowRepo
+    from shadowtree.watching.subscription import Subscription
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -31,8 +33,8 @@ Result = TypeVar("Result")
 
 def in_thread(
     method: Callable[Concatenate[Shadow, P], Result],
-) -> Callable[Concatenate[AsyncShadow, P], Coroutine[Any, Any, Result]]:  # Any: nobody sends anything
-    """Make a coroutine of a method that runs it in a thread."""
+) -> Callable[Concatenate[AsyncShadow, P], Coroutine[Any, Any, Result]]:  # Any: nothing is sent to it
+    """Wrap a method in a coroutine that runs it in a thread."""
 
     @wraps(method)
     async def call(self: AsyncShadow, /, *args: P.args, **named: P.kwargs) -> Result:
@@ -45,17 +47,19 @@ def in_thread(
 def around(
     method: Callable[Concatenate[Shadow, P], AbstractContextManager[Result]],
 ) -> Callable[Concatenate[AsyncShadow, P], AbstractAsyncContextManager[Result]]:
-    """Make an asynchronous context manager of one that records; it does so too when the body is cancelled."""
+    """Wrap a recording context manager in an asynchronous one that records even if its body is cancelled."""
 
     @wraps(method)
     @asynccontextmanager
     async def enter(self: AsyncShadow, /, *args: P.args, **named: P.kwargs) -> AsyncIterator[Result]:
         recording = method(self._shadow, *args, **named)
-        handle = await finish_in_thread(recording.__enter__)
+        entered: list[Result] = []  # also filled if the caller is cancelled meanwhile
         try:
-            yield handle
+            await finish_in_thread(lambda: entered.append(recording.__enter__()))
+            yield entered[0]
         except BaseException as error:
-            await finish_in_thread(recording.__exit__, type(error), error, error.__traceback__)
+            if entered:
+                await finish_in_thread(recording.__exit__, type(error), error, error.__traceback__)
             raise
         await finish_in_thread(recording.__exit__, None, None, None)
 
@@ -110,7 +114,7 @@ class AsyncShadow:
 
     @property
     def remotes(self) -> Remotes:
-        """The remotes of this directory; its methods block."""
+        """The remotes of this directory; their methods block."""
         return self._shadow.remotes
 
     @property
@@ -135,7 +139,7 @@ class AsyncShadow:
 
     @property
     def recovered(self) -> list[str]:
-        """What was interrupted before and is finished or rolled back now, one sentence each."""
+        """Recovered operations and other notices, such as a moved directory, one sentence each."""
         return self._shadow.recovered
 
     @property
@@ -144,17 +148,17 @@ class AsyncShadow:
         return self._shadow.watching
 
     def fileno(self) -> int | None:
-        """Return a descriptor that is readable when there is something to drain; None if there is none."""
+        """Return a descriptor that becomes readable when `drain` has something to read, or None."""
         return self._shadow.fileno()
 
     def cancel(self) -> None:
-        """Raise KeyboardInterrupt in what this shadow is doing, unless it is recorded."""
+        """Make recordings and acts of this shadow raise KeyboardInterrupt, unless already recorded."""
         self._shadow.cancel()
 
     async def subscribe(self, *, after: int | None = None) -> AsyncGenerator[Update, None]:
-        """Iterate over whatever any process records or undoes, from now on or `after` an update.
+        """Iterate over the records and acts of all processes, from now on or `after` an update.
 
-        It ends with `aclose()`, or when the iterating task is cancelled.
+        The iteration ends with `aclose()`, or when the iterating task is cancelled.
         """
         updates: asyncio.Queue[Update | BaseException] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -162,15 +166,20 @@ class AsyncShadow:
         def put(update: Update | BaseException) -> None:
             loop.call_soon_threadsafe(updates.put_nowait, update)
 
-        subscription = await finish_in_thread(self._shadow.subscribe, put, after=after, on_error=put)
+        def subscribe() -> None:
+            subscriptions.append(self._shadow.subscribe(put, after=after, on_error=put))
+
+        subscriptions: list[Subscription] = []  # also filled if the caller is cancelled meanwhile
         try:
+            await finish_in_thread(subscribe)
             while True:
                 update = await updates.get()
                 if isinstance(update, BaseException):
                     raise update
                 yield update
         finally:
-            await finish_in_thread(subscription.close)
+            for subscription in subscriptions:
+                await finish_in_thread(subscription.close)
 
     message = around(Shadow.message)
     step = around(Shadow.step)
@@ -233,15 +242,17 @@ class AsyncShadow:
 
 
 async def finish_in_thread(call: Callable[P, Result], *args: P.args, **named: P.kwargs) -> Result:
-    """Run a call in a thread, and wait for its end even when cancelled: it cannot be stopped halfway."""
-    task = asyncio.ensure_future(asyncio.to_thread(call, *args, **named))
+    """Run a call in a thread and wait for its end even when cancelled: it cannot be stopped halfway."""
+    # Not a task: `asyncio.run` cancels those that are left when it ends.
+    run = partial(copy_context().run, call, *args, **named)
+    future = asyncio.get_running_loop().run_in_executor(None, run)
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
-        while not task.done():
-            # Cancelled again, as by a timeout around a timeout: it still runs.
+        while not future.done():
+            # The thread still runs after another cancellation, such as from a timeout around a timeout.
             with suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()
+                await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()
         raise

@@ -1,4 +1,4 @@
-"""The public methods: each reads its arguments, opens or locks the store, and calls what does the work."""
+"""The public methods: each checks its arguments, opens or locks the store, and delegates the work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from shadowtree.access import upkeep
+from shadowtree.access import queries, upkeep
 from shadowtree.access.access import Access, as_path, real_directory
 from shadowtree.base.arguments import StrPath, check_name, encode_meta, parse_path, parse_paths
 from shadowtree.base.errors import ShadowError
@@ -15,8 +15,8 @@ from shadowtree.base.interrupts import Cancellation, ending
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.read_files import Progress
 from shadowtree.config.settings import Settings
-from shadowtree.messages import read
-from shadowtree.messages.record import Recorder, read_said
+from shadowtree.messages import read, unprotected
+from shadowtree.messages.record import Recorder, read_new_message
 from shadowtree.results.messages import Message, MessageHandle, Snapshot, Status, Step, StepHandle
 from shadowtree.revert import requests
 from shadowtree.store import directory as stores
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 
 class Shadow:
-    """A directory and its store, which is made when something is first recorded. Threads may share it.
+    """A directory and its store, which is created when something is first recorded. Threads may share it.
 
-    Any method may raise Locked, OutOfSpace, StoreFailed, WorktreeFailed, StoreDamaged or UnsafePath.
+    Any method may raise Locked, OutOfSpace, StoreFailed, WorktreeFailed, StoreDamaged or UnsafePath. Acts may
+    also raise Conflict, NotConfirmed or PlanOutdated, with nothing changed.
     """
 
     def __init__(
@@ -58,14 +59,13 @@ class Shadow:
     ) -> None:
         self._session, places = check_name(session, "session"), Places(os.environ)
         self._access = Access(worktree, store, settings, places, allow_broad=allow_broad, limits=limits)
-        self._cancellation = Cancellation()
         if watch:
             self._access.start_watch()
-        self._news = None if self._access.watch is None else self._access.watch.news
+        self._cancellation, self._news = Cancellation(), self._access.news
 
     @classmethod
     def adopt(cls, worktree: StrPath, store: StrPath, **options: Unpack[AdoptOptions]) -> Self:
-        """Bind the store of a moved directory to its new path. Raises InvalidInput if it is no store."""
+        """Bind the store of a moved directory to its new path. Raises InvalidInput if it is not a store."""
         stores.refuse_no_store(store)
         shadow = cls(worktree, store=store, **options)
         shadow._access.adopt()
@@ -75,21 +75,20 @@ class Shadow:
         """Return a shadow for another session; both share the store and the watcher."""
         other = type(self).__new__(type(self))
         other._session, other._access = check_name(session, "session"), self._access
-        other._cancellation = Cancellation()
-        other._news = None if self._access.watch is None else self._access.watch.news
+        other._cancellation, other._news = Cancellation(), self._access.news
         return other
 
     def for_last_session(self) -> Self:
-        """Return a shadow for the session that recorded last; acts refuse if others have an open message."""
-        return self.for_session(upkeep.find_last_session(self._access, self._session))
+        """Return a shadow for the session that recorded last; acts fail if another has an open message."""
+        return self.for_session(queries.find_last_session(self._access, self._session))
 
     def only_wrapped(self) -> Self:
-        """From now on raise NotWrapped where there is no store, instead of returning empty results."""
+        """Raise NotWrapped from now on if there is no store, instead of returning empty results."""
         self._access.needs_store = True
         return self
 
     def only_look(self) -> Self:
-        """From now on take no lock and recover nothing, as for shell completion."""
+        """Read from now on without taking the lock or recovering anything, as for shell completion."""
         self._access.recovers = False
         return self
 
@@ -127,7 +126,7 @@ class Shadow:
 
     @property
     def recovered(self) -> list[str]:
-        """What was interrupted before and is finished or rolled back now, one sentence each."""
+        """Recovered operations and other notices, such as a moved directory, one sentence each."""
         return list(self._access.recovered)
 
     @property
@@ -150,7 +149,7 @@ class Shadow:
         self._access.close()
 
     def cancel(self) -> None:
-        """Raise KeyboardInterrupt in what other threads do with this shadow, unless it is recorded."""
+        """Make recordings and acts of this shadow raise KeyboardInterrupt, unless already recorded."""
         self._cancellation.is_wanted = True
 
     # Snapshots and messages
@@ -160,11 +159,11 @@ class Shadow:
         return self.take_snapshot().tree
 
     def take_snapshot(self, *, progress: Progress | None = None) -> Snapshot:
-        """Record everything covered as it is now; `progress` is called with files read and files to read."""
+        """Record everything covered as it is now; `progress(done, total)` counts the files read."""
         return self._access.warn_of_budget(self._track(progress))
 
     def wrap(self, *, progress: Progress | None = None) -> Snapshot:
-        """Record everything covered; new sessions start from it. Raises BroadWorktree if it is too much."""
+        """Record everything covered, as the state that new sessions start from. Raises BroadWorktree."""
         taken = self._access.warn_of_budget(self._track(progress, is_wrap=True))
         return replace(taken, warnings=[*taken.warnings, *self._access.place.warn_of_around()])
 
@@ -175,7 +174,7 @@ class Shadow:
     def diff(
         self, a: str | None = None, b: str | None = None, **how: Unpack[DiffOptions]
     ) -> list[values.FileDiff]:
-        """Compare two messages (`ID`, or `ID^`: before it) or trees, by default the last record and now."""
+        """Compare two messages (`ID`; `ID^` means before it) or trees, by default the last record and now."""
         empty: list[values.FileDiff] | None = [] if a is None and b is None else None
         return self._access.read_or(empty, read.read_diff, self._session, a, b, how)
 
@@ -184,18 +183,18 @@ class Shadow:
         return self._access.read(read.read_file, self._session, ref, os.fspath(path))
 
     def cat(self, name: str, write: Callable[[bytes], object]) -> None:
-        """Pass the file `REF:PATH` to `write`, piece by piece; the longest REF that exists counts."""
+        """Pass the file `REF:PATH` to `write`, piece by piece; the longest REF that exists is used."""
         self._access.read(read.copy_file, self._session, None, name, write)
 
     def status(self) -> Status:
-        """Show where the session stands, what changed, and what is not protected."""
-        return upkeep.read_status(self._access, self._session)
+        """Return the session's position, what changed since its last record, and what is unprotected."""
+        return queries.read_status(self._access, self._session)
 
     def begin(
-        self, id: str | None = None, *, progress: Progress | None = None, **said: Unpack[MessageOptions]
+        self, id: str | None = None, *, progress: Progress | None = None, **options: Unpack[MessageOptions]
     ) -> Message:
         """Begin a message; an open one is ended first, with a warning. Raises DuplicateMessage."""
-        checked = read_said(id, said)
+        checked = read_new_message(id, options)
         with self._recording(progress, wraps=True) as recorder:
             message = recorder.begin(checked)
         return self._access.warn_of_budget(message)
@@ -218,10 +217,10 @@ class Shadow:
         *,
         inferred: bool = False,
         progress: Progress | None = None,
-        **said: Unpack[MessageOptions],
+        **options: Unpack[MessageOptions],
     ) -> Message:
         """Record changes since the last record as a message; `inferred`: a burst. Raises DuplicateMessage."""
-        checked = read_said(id, said)
+        checked = read_new_message(id, options)
         with self._recording(progress, wraps=True) as recorder:
             message = recorder.snapshot(checked, is_inferred=inferred)
         return self._access.warn_of_budget(message)
@@ -229,18 +228,20 @@ class Shadow:
     def record_burst(self, id: str, *, text: str = "") -> Message | None:
         """Record unannounced changes as a message; return None if there are none, or a message is open."""
         with self._recording() as recorder:
-            message = recorder.record_burst(read_said(id, {"text": text}))
+            message = recorder.record_burst(read_new_message(id, {"text": text}))
         return self._access.warn_of_budget(message)
 
     def record_turn(self, event: turns.TurnEvent) -> turns.TurnRecord:
-        """Record what a hook of an agent reports (`messages.turns`). Only a turn that begins wraps."""
-        return self._access.warn_of_budget(upkeep.record_turn(self._recording, event))
+        """Record what an agent's hook reports (see `messages.turns`). Only a `begin` wraps the directory."""
+        from shadowtree.messages.turns import record_turn
+
+        return self._access.warn_of_budget(record_turn(self._recording, event))
 
     @contextmanager
-    def message(self, id: str | None = None, **said: Unpack[MessageOptions]) -> Iterator[MessageHandle]:
+    def message(self, id: str | None = None, **options: Unpack[MessageOptions]) -> Iterator[MessageHandle]:
         """Record what the body does as a message, even if it raises. Raises InvalidInput if nested."""
         with self._access.in_message(self._session):
-            handle = MessageHandle(self.begin(id, **said))
+            handle = MessageHandle(self.begin(id, **options))
             with ending(lambda: handle.finish(self.end(handle.id))):
                 yield handle
 
@@ -250,17 +251,17 @@ class Shadow:
             step = recorder.begin_step(check_name(name, "step"), encode_meta(meta))
         return self._access.warn_of_budget(step)
 
-    def end_step(self, name: str) -> Step:
-        """End a step; one that has ended already is returned as it is. Raises UnknownMessage."""
+    def end_step(self, name: str, *, message: str | None = None) -> Step:
+        """End a step of `message` or the open one, if it is open. Raises UnknownMessage or InvalidInput."""
         with self._recording() as recorder:
-            step = recorder.end_step(name)
+            step = recorder.end_step(name, message)
         return self._access.warn_of_budget(step)
 
     @contextmanager
     def step(self, name: str, *, meta: Mapping[str, object] | None = None) -> Iterator[StepHandle]:
         """Record what the body does as a step of the open message, even if it raises."""
         handle = StepHandle(self.begin_step(name, meta=meta))
-        with ending(lambda: handle.finish(self.end_step(name))):
+        with ending(lambda: handle.finish(self.end_step(name, message=handle.message))):
             yield handle
 
     def messages(self, **which: Unpack[MessageFilter]) -> list[Message]:
@@ -268,12 +269,12 @@ class Shadow:
         return self._access.read_or([], read.list_messages, self._session, which)
 
     def timeline(self, *, last: int | None = None, before: int | None = None) -> overview.Timeline:
-        """List the messages as short rows, oldest first: the `last` ones, with numbers below `before`."""
-        return upkeep.read_timeline(self._access, self._session, last, before)
+        """List messages as short rows, oldest first: the `last` of those with a number below `before`."""
+        return queries.read_timeline(self._access, self._session, last, before)
 
     def state(self) -> overview.SessionState:
-        """Return where the session stands, counted in turns, and its branches with theirs."""
-        return upkeep.read_state(self._access, self._session)
+        """Return the session's position and its branches, counted in turns."""
+        return queries.read_state(self._access, self._session)
 
     def show(self, name: str, **how: Unpack[DiffOptions]) -> tuple[Message, list[values.FileDiff]]:
         """Return a message and its diff. Name it by (the start of) its id, `#7`, `@` or `@~2`."""
@@ -285,19 +286,19 @@ class Shadow:
 
     def blame(self, path: StrPath) -> list[values.BlameEntry]:
         """List what changed a file, newest first: messages of all sessions, or edits outside them."""
-        return upkeep.blame(self._access, self._session, path)
+        return queries.blame(self._access, self._session, path)
 
     def blame_lines(self, path: StrPath) -> list[values.BlameLine]:
-        """List the present lines of a file, each with the message that wrote it. Raises UnknownName."""
+        """List the current lines of a file, each with the message that wrote it. Raises UnknownName."""
         return self._access.read_or([], read.blame_lines, self._session, path)
 
     def why_unprotected(self, path: StrPath) -> str | None:
         """Return why snapshots leave out a path; None if they record it."""
-        return self._access.read(read.why_unprotected, parse_path(path, self._access.worktree))
+        return self._access.read(unprotected.why_unprotected, parse_path(path, self._access.worktree))
 
     def unprotected(self) -> list[values.Skipped]:
-        """List the files that changed in this session and that snapshots leave out, with the reasons."""
-        return upkeep.list_unprotected(self._access, self._session)
+        """List the files that changed in this session but that snapshots leave out, with the reasons."""
+        return self._access.read_or([], unprotected.list_all_unprotected, self._session)
 
     def protect(self, *paths: StrPath, dry_run: bool = False) -> list[reports.Protected]:
         """Record ignored or too big files from now on, by `.shadowtreeignore`. Raises InvalidInput."""
@@ -306,15 +307,15 @@ class Shadow:
     def subscribe(
         self, callback: OnUpdate, *, after: int | None = None, on_error: OnError | None = None
     ) -> Subscription:
-        """Call `callback` for whatever any process records or undoes, from now on or `after` an update.
+        """Call `callback` for each record or act of any process, from now on or `after` an update.
 
-        It runs in its own thread until `close()`, or until it raises: `on_error` or `close()` reports that.
+        It runs in its own thread until `close()`, or until it raises; `on_error` or `close()` reports that.
         """
-        return upkeep.subscribe(self._access, callback, after, on_error)
+        return queries.subscribe(self._access, callback, after, on_error)
 
     def last_number(self) -> int:
         """Wait for the lock, and return a number that grows with each recorded message and act."""
-        return upkeep.last_number(self._access)
+        return queries.last_number(self._access)
 
     # Acts and branches
 
@@ -323,31 +324,30 @@ class Shadow:
         return self._plan(*requests.read_revert(id, how, self._access.worktree))
 
     def revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Outcome:
-        """Go back to before a message. Raises UnknownMessage, Conflict, NotConfirmed or PlanOutdated.
+        """Go back to the state before a message, or undo `only` that message. Raises UnknownMessage.
 
-        `only` undoes that message and keeps later ones. `step` and `paths` narrow it to a step or some
-        paths and leave the head where it is. `files=False` moves only the head.
+        `step` or `paths` revert only a part, and leave the head in place. `files=False` moves only the head.
         """
         return self._act(*requests.read_revert(id, how, self._access.worktree))
 
     def unrevert(self, **how: Unpack[requests.UnrevertOptions]) -> Outcome:
-        """Reverse the last act since the newest message; `undo`: even an unrevert. Raises as undo does."""
+        """Reverse the last act since the newest message; with `undo`, even an unrevert."""
         return self._act(*requests.read_unrevert(how, self._access.worktree))
 
     def undo(self, turns: int = 1, **how: Unpack[requests.ActOptions]) -> Outcome:
-        """Undo the last turns. Raises Conflict, NotConfirmed or PlanOutdated, with nothing changed."""
+        """Undo the last turns."""
         return self._act(requests.Undo(turns), requests.read_options(how, self._access.worktree))
 
     def redo(self, turns: int | None = 1, **how: Unpack[requests.ActOptions]) -> Outcome:
-        """Redo the next turns, or all if None. Raises as undo does."""
+        """Redo the next turns, or all if None."""
         return self._act(requests.Redo(turns), requests.read_options(how, self._access.worktree))
 
     def switch(self, ref: str, **how: Unpack[requests.ActOptions]) -> Outcome:
-        """Go to a message, the end of a branch, or back (`-`). Raises UnknownMessage, and as undo does."""
+        """Go to a message, the end of a branch, or back (`-`). Raises UnknownMessage."""
         return self._act(requests.Switch(ref), requests.read_options(how, self._access.worktree))
 
     def restore(self, ref: str, **how: Unpack[requests.RestoreOptions]) -> Outcome:
-        """Restore all files, or `paths`, as of a message (`ID`, `ID^`) or tree. Raises as switch does."""
+        """Restore all files, or `paths`, as of a message (`ID`, `ID^`) or tree. Raises UnknownName."""
         return self._act(*requests.read_restore(ref, how, self._access.worktree))
 
     def branches(self) -> list[values.Branch]:
@@ -373,7 +373,7 @@ class Shadow:
         return None if self._access.watch is None else self._access.watch.report
 
     def look_over(self, seconds: float) -> bool:
-        """Spend idle time on changes that no watcher reports; return True after a complete round."""
+        """Spend idle time checking for changes that no watcher reports; return True after a full round."""
         return (watch := self._access.watch) is None or self._access.read_or(True, watch.look_over, seconds)
 
     def drain(self) -> bool:
@@ -385,7 +385,7 @@ class Shadow:
         return known is not self._news
 
     def fileno(self) -> int | None:
-        """Return a descriptor that is readable when there is something to drain; None if there is none."""
+        """Return a descriptor that becomes readable when `drain` has something to read, or None."""
         return None if self._access.watch is None else self._access.watch.fileno()
 
     # Upkeep
@@ -395,22 +395,22 @@ class Shadow:
         return self._access.read_or([], read.list_sessions)
 
     def drop_session(self, id: str, **how: Unpack[DropOptions]) -> reports.Forgotten:
-        """Forget a session; `force`: even with open or pinned messages. Raises UnknownName, InvalidInput."""
+        """Forget a session; `force` includes open or pinned messages. Raises UnknownName or InvalidInput."""
         return upkeep.drop_session(self._access, id, how)
 
     def forget(self, *, all_sessions: bool = False, **how: Unpack[ForgetOptions]) -> reports.Forgotten:
         """Forget old messages of this session or of all, and free what they needed unless `gc` is false.
 
-        Keeps pinned and open messages, and the newest turns: one, if you say what to keep.
+        Keeps pinned and open messages, and the newest turns (with `keep_last` or `keep_within`, only one).
         """
         return upkeep.forget(self._access, None if all_sessions else self._session, how)
 
     def gc(self, *, dry_run: bool = False) -> reports.Swept:
-        """Forget what the settings and the budget do not keep, and free what nothing needs."""
+        """Forget what the settings and the budget do not keep, and free objects that nothing needs."""
         return upkeep.gc(self._access, dry_run=dry_run)
 
     def tidy(self, seconds: float) -> bool:
-        """Spend idle time on repacking; return True when all is done."""
+        """Spend idle time on repacking; return True when nothing is left to do."""
         return upkeep.tidy(self._access, seconds)
 
     def pin(self, id: str) -> Message:
@@ -428,17 +428,17 @@ class Shadow:
     ) -> reports.Purged:
         """Remove a path, a blob id or a `text` from everything recorded, for good. Raises UnknownName.
 
-        Your file stays, and is not recorded again until you `allow` it. Messages lose the lines that they
-        repeat from it. Other paths with the same content keep it, unless `everywhere`.
+        Your file stays, but is not recorded again until you `allow` it. Messages lose the lines that they
+        repeat from it. Other paths with the same content keep it unless `everywhere` is set.
         """
         return upkeep.purge(self._access, what, text, how)
 
     def allow(self, what: StrPath) -> list[str]:
-        """Record a purged path or content again from now on; return what that is. Raises UnknownName."""
+        """Record a purged path or content again from now on; return its paths and ids. Raises UnknownName."""
         return upkeep.allow(self._access, what)
 
     def destroy(self) -> int:
-        """Remove the store; return how many bytes that frees. Raises StoreFailed if it has foreign files."""
+        """Remove the store; return the bytes freed. Raises StoreFailed if it contains foreign files."""
         return upkeep.destroy(self._access)
 
     def check(self, *, read_data: bool = False, progress: Progress | None = None) -> reports.CheckReport:
@@ -448,29 +448,29 @@ class Shadow:
     def repair(
         self, *, dry_run: bool = False, forget_lost: bool = False, progress: Progress | None = None
     ) -> reports.CheckReport:
-        """Repair what a full check finds, and check again; changed files are kept in quarantine."""
+        """Repair what a full check finds, then check again; quarantine keeps the files as they were."""
         return upkeep.repair(self._access, self._track, progress, dry_run=dry_run, forget_lost=forget_lost)
 
     def stats(self) -> reports.Stats:
         """Return what the store holds and how much space it takes."""
-        return upkeep.read_stats(self._access)
+        return queries.read_stats(self._access)
 
     def du(self, path: StrPath = ".", *, depth: int = 1) -> reports.Usage:
         """Measure how much space the versions of a path take; an object counts once, at its newest path."""
-        return upkeep.measure(self._access, parse_path(path, self._access.worktree), depth)
+        return queries.measure(self._access, parse_path(path, self._access.worktree), depth)
 
     def du_by_session(self) -> list[reports.SessionFigure]:
         """Return how much space each session alone needs, largest first."""
-        return upkeep.measure_sessions(self._access)
+        return queries.measure_sessions(self._access)
 
     @contextmanager
     def _recording(self, progress: Progress | None = None, *, wraps: bool = False) -> Iterator[Recorder]:
-        """Hold the lock to record in this session; if it `wraps`, make the store where there is none."""
+        """Hold the lock to record in this session; with `wraps`, create the store if there is none."""
         with self._access.writing(wraps=wraps) as (opened, site, first_scan):
             now_ms, cancellation = self._access.now_ms, self._cancellation
             yield Recorder(opened, site, self._session, now_ms, cancellation, first_scan, progress)
-            with suppress(ShadowError):  # It is recorded, so nothing after it can fail (invariant 11).
-                opened.rest()
+            with suppress(ShadowError):  # The record is made, so nothing after it may fail (invariant 11).
+                opened.mark_clean()
 
     def _track(self, progress: Progress | None = None, *, is_wrap: bool = False) -> Snapshot:
         with self._recording(progress, wraps=True) as recorder:
@@ -483,7 +483,7 @@ class Shadow:
         return self._access.read_or(nothing, preview, self._session, request, options, now_ms)
 
     def _act(self, request: requests.Request, options: requests.Options) -> Outcome:
-        """Do an act, or plan it; add what was recovered before it and freed after it."""
+        """Carry out an act or plan it; add notes about recovery before it and the budget after it."""
         if options.dry_run or self._access.lacks_store:
             return replace(self._plan(request, options).outcome, dry_run=options.dry_run)
         from shadowtree.revert.act import run
@@ -492,9 +492,9 @@ class Shadow:
         with access.writing() as (opened, site, _):
             done = run(opened, site, self._session, request, options, now_ms, self._cancellation)
         notes = [*done.notes, *access.recovered[known:], *access.keep_budget()]
-        return replace(done, back=access.complete(done.back), notes=notes)
+        return replace(done, back=access.add_store_option(done.back), notes=notes)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:
-    """Return the nearest wrapped directory at or above `start`, or the one of `store`; else None."""
+    """Return the nearest wrapped directory at or above `start`, or the worktree of `store`, or None."""
     return stores.find_wrapped(real_directory(start), Places(os.environ), store)

@@ -1,6 +1,6 @@
-"""The way into a store: lock it, open it, recover what was interrupted; wrap, adopt and destroy it.
+"""Access to a store: lock it, open it, recover interrupted operations; wrap and adopt it.
 
-Everything that reads or records goes through here, so that no caller sees an act half done.
+Everything that reads or records goes through here, so that no caller sees a half-finished act.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from shadowtree.base.errors import (
-    BroadWorktree,
     InvalidInput,
     Locked,
     NotWrapped,
@@ -25,14 +24,15 @@ from shadowtree.base.errors import (
 )
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
-from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
+from shadowtree.capture.capture import Site, scan_site
 from shadowtree.capture.moved_worktree import StorePlace
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.sources import Surroundings, find_inodes
 from shadowtree.capture.scan import Scan
+from shadowtree.capture.size_limits import require_free_space, require_size_within_limits
 from shadowtree.config.settings import Config, Given
 from shadowtree.store import directory as stores
-from shadowtree.store.directory import StoreLayout, find_broadness, is_inside
+from shadowtree.store.directory import StoreLayout, is_inside
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
 from shadowtree.system.locations import Places
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from shadowtree.watching.watch import Watch
 
     class AdoptOptions(TypedDict, total=False):
-        """What a caller gives beside a worktree and the store that it adopts."""
+        """The options of adopting a store, in addition to the worktree and the store."""
 
         session: str
         settings: Given
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 class Access:
-    """The way from one worktree into its store. It lets in one thread at a time."""
+    """Access from one worktree to its store, for one thread at a time."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class Access:
         self._allow_broad = allow_broad
         self.worktree = real_directory(worktree)
         self.recovered: list[str] = []
-        """What was recovered or noticed on the way, a sentence each."""
+        """Recovered operations and other notices, one sentence each."""
         self.place = StorePlace(self.worktree, store, places, self.recovered)
         self.needs_store = False
-        """Reading where nothing is recorded is an error, instead of an empty answer."""
+        """Raise NotWrapped if nothing is recorded, instead of returning an empty result."""
         around = stores.find_around(self.worktree)
         if around is None and is_inside(self.worktree, self.store):
             around = self.store
@@ -92,38 +92,38 @@ class Access:
             raise UnsafePath(self.worktree, f"it is inside the store {around}")
         self.config = Config(places, self.worktree, given, clock_ns=limits.file_clock_ns)
         self.settings = self.config.read()
-        """The settings that count for what is going on now."""
+        """The settings in force for the current operation."""
         self.watch: Watch | None = None
-        """What watches the worktree, if anything does."""
+        """The watch on the worktree, if it is watched."""
         self._opened: OpenStore | None = None
         self._signature = os.urandom(8).hex()
         self.recovers = True
-        """Reading recovers first what was interrupted."""
+        """Before reading, recover what was interrupted."""
         self.has_idle_time = False
         """Whether the store is tidied in idle time."""
         self._in_message: set[str] = set()
-        """The sessions of which a `with` block records a message."""
+        """The sessions in which a `with` block is recording a message."""
 
     @property
     def store(self) -> str:
-        """Where the store is, or would be."""
+        """The path of the store, whether or not it exists yet."""
         return self.place.store
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether there is a store of this directory already."""
+        """Whether this directory has a store."""
         try:
             self.find_store()
         except NotWrapped:
             return False
         except ShadowError:
-            # It is there, whatever is wrong with it.
+            # The store exists, whatever is wrong with it.
             pass
         return stores.exists(self.store)
 
     @property
     def lacks_store(self) -> bool:
-        """Whether nothing is recorded, and reading that gives an empty answer."""
+        """Whether there is no store, and reading then returns an empty result."""
         return not self.needs_store and not self.is_wrapped
 
     @property
@@ -134,7 +134,7 @@ class Access:
 
     @property
     def site(self) -> Site:
-        """What is captured, and under which settings."""
+        """What to capture, and with which settings."""
         private = find_inodes(self.store, self.places.stores or self.store)
         around = Surroundings(self.places.home, self.places.config_home, private)
         return Site(
@@ -147,8 +147,8 @@ class Access:
             limits=self.limits,
         )
 
-    def complete(self, command: str | None) -> str | None:
-        """Add to a command the path of this store, if it is not where commands look for it."""
+    def add_store_option(self, command: str | None) -> str | None:
+        """Add `--store` to a command, unless it would find this store without it."""
         places = self.places
         has_place = places.given_store(None) is not None or places.stores is not None
         if command is None or (has_place and self.store == places.store_of(self.worktree, None)):
@@ -166,16 +166,22 @@ class Access:
         self.watch = Watch(self.worktree, self.store, self.settings.watcher, self.limits)
 
     @property
+    def news(self) -> object:
+        """An object that the watch replaces when something is reported; None if nothing is watched."""
+        return None if self.watch is None else self.watch.news
+
+    @property
     def now_ms(self) -> int:
-        """The time, in milliseconds since 1970."""
+        """The current time, in milliseconds since 1970."""
         return self.limits.clock_ns() // 1_000_000
 
     # Opening
 
     def find_store(self) -> None:
-        """Find the store of this very directory; raise NotWrapped if there is none.
+        """Find the store of this directory; raise NotWrapped if there is none.
 
-        One that is open was found, unless it is that of a moved directory: another process may have bound it.
+        An open store that still exists is not searched for again. `bind_if_moved` and `open` first close the
+        store of a moved directory, because another process may have bound it.
         """
         if self._opened is not None:
             if stores.exists(self.store):
@@ -183,8 +189,8 @@ class Access:
             self.close_store()
         self.place.find()
 
-    def claim(self) -> None:
-        """Bind the store of a directory that was moved to where it is now."""
+    def bind_if_moved(self) -> None:
+        """Find the store; if the directory was moved, bind the store to the new path."""
         if not self.place.is_settled:
             self.close_store()
         self.find_store()
@@ -198,7 +204,7 @@ class Access:
         *args: P.args,
         **named: P.kwargs,
     ) -> Result:
-        """Do the same as `read`, but return `empty`, unless that is None, where nothing is recorded."""
+        """Call `read`; if there is no store, return `empty` unless it is None or `needs_store` is set."""
         try:
             return self.read(look, *args, **named)
         except NotWrapped:
@@ -206,8 +212,8 @@ class Access:
                 raise
             return empty
 
-    def glance(self, empty: Result, look: Callable[[OpenStore, Site], Result]) -> Result:
-        """Do the same, and recover nothing: what is done next recovers, and reports it."""
+    def read_without_recovery(self, empty: Result, look: Callable[[OpenStore, Site], Result]) -> Result:
+        """Call `read_or` without recovery: the next operation recovers, and reports it."""
         with self.mutex:
             recovers, self.recovers = self.recovers, False
             try:
@@ -221,10 +227,10 @@ class Access:
         *args: P.args,
         **named: P.kwargs,
     ) -> Result:
-        """Call a function that reads, without the lock, on the timeline as of one moment.
+        """Call a function that reads, without the lock, on one consistent state of the timeline.
 
-        If an object is missing, call it once more with the lock: another process may have forgotten and freed
-        what was being read. Under the lock it turns out to be forgotten, or the store to be damaged.
+        If an object is missing, call the function again with the lock: another process may have forgotten and
+        freed it. The second call either reports that it was forgotten, or raises StoreDamaged.
         """
         with self.mutex:
             opened = self.open()
@@ -242,15 +248,15 @@ class Access:
 
     @contextmanager
     def writing(self, *, wraps: bool = False) -> Iterator[tuple[OpenStore, Site, Scan | None]]:
-        """Hold the lock to record something; if it `wraps`, make the store first where there is none.
+        """Hold the lock to record something; with `wraps`, create the store first if there is none.
 
-        Beside the open store and the site comes the scan of a worktree that was wrapped just now. If the body
-        raises, what memory holds is dropped, and so is a store that was made for nothing.
+        Yields the open store, the site, and the first scan if the store was just created. If the body raises,
+        close the store, and remove it if it was just created and is still empty.
         """
         with self.mutex, ExitStack() as stack:
             first_scan = None
             try:
-                self.claim()
+                self.bind_if_moved()
             except NotWrapped as error:
                 if not wraps:
                     raise
@@ -258,7 +264,7 @@ class Access:
             try:
                 opened = stack.enter_context(self.locked())
             except WorktreeReplaced as error:
-                # Another directory was put here while the store of the old one was open.
+                # Another directory has taken this path while the store of the old one was open.
                 if not wraps:
                     raise
                 first_scan = self._wrap(error)
@@ -270,7 +276,7 @@ class Access:
                 raise
 
     def _wrap(self, why: NotWrapped) -> Scan:
-        """Look at the worktree, refuse what is too much, and only then make the store; `why` it has none."""
+        """Scan the worktree, refuse it if it is too big, then create the store; `why` there was none."""
         self.place.require_free(why)
         if self._opened is not None:
             self.close_store()
@@ -278,17 +284,17 @@ class Access:
         self.refuse_broad()
         site = self.site
         scan = scan_site(site, None)
-        refuse_too_big(site, scan)
+        require_size_within_limits(self.worktree, scan, self.settings)
         existing = self.store
         while not os.path.isdir(existing):
             existing = os.path.dirname(existing)
-        refuse_full(existing, scan.pending_bytes, self.settings)
+        require_free_space(existing, scan.pending_bytes, min_free=self.settings.min_free)
         self.place.make_way(self.settings.lock_timeout)
         stores.create(self.store, self.worktree, lambda layout: create_journal(layout.timeline))
         return scan
 
     def open(self) -> OpenStore:
-        """Open the store to read; recover first what was interrupted, unless it is still going on."""
+        """Open the store for reading; first recover what was interrupted, unless the lock is held."""
         if not self.place.is_settled:
             self.close_store()
         self.find_store()
@@ -299,34 +305,34 @@ class Access:
                 with self.locked(timeout_s=0):
                     pass
             except Locked:
-                # Another process is at work: nothing is interrupted yet.
+                # Another process holds the lock, so the operation may still be running.
                 return opened
             except (OutOfSpace, StoreFailed, WorktreeFailed) as error:
-                # A reader may go on; a writer fails.
+                # Reading is still possible; writing would fail.
                 if opened.journal.open_intents():
                     self.recovered.append(f"an interrupted operation has not been recovered yet: {error}")
         return self._open_store()
 
     @contextmanager
     def locked(self, timeout_s: float | None = None) -> Iterator[OpenStore]:
-        """Hold the lock. What was interrupted is finished or rolled back before anything else is done."""
+        """Take the lock, and finish or roll back what was interrupted before the body runs."""
         with self.mutex:
             self.find_store()
             if not stores.exists(self.store):
                 raise NotWrapped(self.worktree)
             self.settings = self.config.read()
-            # Before the lock, which writes: nothing in another user's store may be touched.
+            # Check before locking, which writes: nothing in another user's store may be touched.
             disk.require_private(self.store)
             wait_s = self.settings.lock_timeout if timeout_s is None else timeout_s
             with self._hold_lock(wait_s) as was_mine:
                 opened = self._open_store()
-                if not opened.resume(is_alone=was_mine):
+                if not opened.skip_recovery_if_clean(is_alone=was_mine):
                     self._recover(opened)
                 yield opened
 
     @contextmanager
     def in_message(self, session: str) -> Iterator[None]:
-        """Be the one `with` block that records a message of a session; InvalidInput inside another."""
+        """Mark the body as recording a message of a session; raise InvalidInput if one already is."""
         with self.mutex:
             if session in self._in_message:
                 raise InvalidInput(f"messages cannot be nested: session {session!r} already has one open")
@@ -338,7 +344,7 @@ class Access:
 
     @contextmanager
     def _hold_lock(self, timeout_s: float) -> Iterator[bool]:
-        """Hold the lock itself; yield whether no other process held it since. A removed store has none."""
+        """Hold the lock only; yield whether this access also held it last. A removed store is NotWrapped."""
         with ExitStack() as stack:
             lock = Lock(StoreLayout(self.store).lock, timeout_s, self._signature)
             try:
@@ -350,10 +356,10 @@ class Access:
             yield lock.was_mine
 
     def _recover(self, opened: OpenStore) -> None:
-        """Finish or roll back what was interrupted, and remove what dead processes left."""
+        """Finish or roll back what was interrupted, and remove files left by dead processes."""
         stores.remove_unfinished(self.store)
         stores.remove_temporaries(opened.layout)
-        opened.prepare_to_write()
+        opened.recover()
         if opened.journal.open_intents():
             from shadowtree.revert.recover import recover
 
@@ -365,14 +371,14 @@ class Access:
             self.recovered.append(finish_interrupted(opened, sweep_all))
 
     def tidy_before_close(self) -> None:
-        """Repack for a moment, if this process leaves much of it to do and no other is at work."""
+        """Repack briefly, if this process leaves much to repack and the lock is free."""
         if self._opened is None or self.has_idle_time or not self._opened.leaves_much:
             return
         with suppress(ShadowError), self.locked(timeout_s=0) as opened:
             opened.tidy_before_close()
 
     def keep_budget(self) -> list[str]:
-        """Free or forget what the budget has no room for. It comes after a record, so it can only warn."""
+        """Free or forget what exceeds the budget. This runs after a record, so it only returns warnings."""
         budget = self.settings.store_budget
         try:
             if not budget or self._opened is None or not self._opened.exceeds(budget):
@@ -384,14 +390,14 @@ class Access:
             return [f"the store could not be kept within its budget: {error}"]
 
     def warn_of_budget(self, recorded: Recorded) -> Recorded:
-        """Keep the store within its budget after a record, and add the warnings to it."""
+        """Keep the store within its budget after a record, and add the warnings to the record."""
         lines: list[str] = self.keep_budget()
         return replace(recorded, warnings=[*recorded.warnings, *lines]) if recorded and lines else recorded
 
     # As a repository
 
     def open_repo(self) -> ShadowRepo:
-        """Open the store as a dulwich repository, with the conversation as it is now."""
+        """Open the store as a dulwich repository, with refs that match the timeline."""
         from shadowtree.conversation.export import bring_up_to_date, is_up_to_date
 
         with self.mutex:
@@ -401,7 +407,7 @@ class Access:
             return self.open_objects()
 
     def open_objects(self) -> ShadowRepo:
-        """Do the same, with the refs as they are."""
+        """Open the store as a dulwich repository without updating its refs."""
         from shadowtree.store.repo import ShadowRepo
 
         return ShadowRepo(self.store, self.locked, self._read_journaled)
@@ -413,37 +419,37 @@ class Access:
     # A store that may be damaged
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock of a store that may be too damaged to be opened; nothing else is done."""
+    def locked_unopened(self) -> Iterator[None]:
+        """Hold the lock of a store that may be too damaged to open; neither open nor recover it."""
         disk.require_own(self.store)
         with self.mutex, self._hold_lock(self.settings.lock_timeout):
             yield
 
     def require_store(self) -> None:
-        """Refuse where there is no store, or another directory's; one of a moved directory is bound."""
-        # What is wrong with a store that cannot be opened is for a check to find.
+        """Raise if there is no store or it is another directory's; bind the store of a moved directory."""
+        # If the store is damaged, that is for a check to report.
         with suppress(StoreDamaged, StoreFailed, UnsafePath):
-            self.claim()
+            self.bind_if_moved()
         stores.refuse_another(self.store, self.worktree)
 
     # The store as a whole
 
     def adopt(self) -> None:
-        """Bind the store to the worktree, then move it; when interrupted, the same again finishes it."""
+        """Bind the store to the worktree, then move it; if interrupted, another `adopt` finishes it."""
         self.settings = self.config.read()
         if stores.exists(self.store):
             self.refuse_broad()
         self.place.adopt(self.settings.lock_timeout)
 
     def close(self) -> None:
-        """Close every file, and every watch."""
+        """Close every file and every watch."""
         with self.mutex:
             self.close_store()
             if self.watch is not None:
                 self.watch.close()
 
     def close_store(self) -> None:
-        """Close every file of the store, and begin to watch anew: by the same descriptor."""
+        """Close every file of the store, and reset the watch; its descriptor stays the same."""
         with self.mutex:
             if self.watch is not None:
                 self.watch.reset()
@@ -452,7 +458,7 @@ class Access:
                 self._opened = None
 
     def _drop(self, opened: OpenStore, *, is_new: bool) -> None:
-        """After a failure: drop what memory holds, and a store that was made for nothing."""
+        """After a failure, close the store, and remove it if it is new and nothing was recorded."""
         is_empty = False
         with suppress(ShadowError):
             is_empty = is_new and opened.journal.last_tree() is None
@@ -462,7 +468,7 @@ class Access:
             stores.remove(self.store)
 
     def _open_store(self) -> OpenStore:
-        """Open the store, or make sure that the one that is open still belongs to this worktree."""
+        """Open the store, or check that the open one still belongs to this worktree."""
         layout = self.place.check()
         if self._opened is not None and not self._opened.is_current():
             self._opened.close()
@@ -472,18 +478,14 @@ class Access:
         return self._opened
 
     def refuse_broad(self) -> None:
-        """Raise BroadWorktree if the worktree is too broad to be wrapped unasked."""
-        if self._allow_broad:
-            return
-        why = find_broadness(
-            self.worktree, home=self.places.home, stores=self.places.stores, store=self.store
-        )
-        if why is not None:
-            raise BroadWorktree(self.worktree, why)
+        """Raise UnsafePath in a git directory, and BroadWorktree unless `allow_broad` is set."""
+        from shadowtree.access.broad_worktree import refuse_broad
+
+        refuse_broad(self.worktree, self.store, self.places, allow_broad=self._allow_broad)
 
 
 def real_directory(path: str | os.PathLike[str]) -> str:
-    """Return the real path of a directory, and refuse what is none."""
+    """Return the real path of a directory; raise InvalidInput if it is not a directory."""
     real = os.path.realpath(os.fspath(path))
     if not os.path.isdir(real):
         raise InvalidInput(f"{os.fspath(path)} is not a directory")
@@ -491,7 +493,7 @@ def real_directory(path: str | os.PathLike[str]) -> str:
 
 
 def as_path(path: str) -> Path:
-    """Return a path as a `Path`; only callers that want one load `pathlib`."""
+    """Return a path as a `Path`; `pathlib` is loaded only when this is called."""
     from pathlib import Path
 
     return Path(path)

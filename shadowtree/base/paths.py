@@ -1,7 +1,7 @@
-"""Paths as shadowtree holds them, and what is at one: a file, a link, a directory, nothing, or unknown.
+"""Paths in a worktree, and the state of a path: a file, a link, a directory, absent or unknown.
 
 A path is bytes relative to the worktree, with `/` between the names; the root of the worktree is the empty
-path. A name that is no UTF-8 becomes text with surrogate escapes and comes back unchanged. This module also
+path. A name that is not UTF-8 becomes text with surrogate escapes, and comes back unchanged. This module also
 knows which names git forbids in a tree.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     RelPath = NewType("RelPath", bytes)
     """A path relative to the worktree."""
     Answer: TypeAlias = "PathState | Unknown | None"
-    """Present, absent (None), or nobody can say: the three answers of the contract."""
+    """The state of a path in a tree: present, absent (None) or unknown."""
 else:
     # Importing `typing` would cost every command more than the rest of this module.
     RelPath = bytes
@@ -29,17 +29,17 @@ MODE_LINK = stat.S_IFLNK
 
 
 def join(parent: RelPath, name: bytes) -> RelPath:
-    """Name the entry `name` of the directory `parent`."""
+    """Return the path of the entry `name` in the directory `parent`."""
     return RelPath(parent + b"/" + name if parent else name)
 
 
 def parent_of(path: RelPath) -> RelPath:
-    """Name the directory that holds `path`."""
+    """Return the directory that holds `path`."""
     return RelPath(path.rpartition(b"/")[0])
 
 
 def ancestors(path: RelPath) -> Iterator[RelPath]:
-    """Name the directories above a path, the nearest first, without the root."""
+    """Yield the directories above a path, the nearest first, without the root."""
     directory = parent_of(path)
     while directory != ROOT:
         yield directory
@@ -47,7 +47,7 @@ def ancestors(path: RelPath) -> Iterator[RelPath]:
 
 
 def find_twins(paths: Iterable[RelPath]) -> set[RelPath]:
-    """Find paths that some file systems take for one: only case or Unicode normalisation differs."""
+    """Find paths that some file systems treat as equal: they differ only in case or Unicode normalisation."""
     first: dict[bytes, RelPath] = {}
     twins: set[RelPath] = set()
     for path in paths:
@@ -66,7 +66,7 @@ def _fold(path: RelPath) -> bytes:
 
 
 def by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:
-    """Sort paths by the directory that each is in."""
+    """Group the names of paths by their directory."""
     names: dict[RelPath, set[bytes]] = {}
     for path in paths:
         names.setdefault(parent_of(path), set()).add(path.rpartition(b"/")[2])
@@ -74,7 +74,7 @@ def by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:
 
 
 def is_among(path: RelPath, paths: Collection[RelPath]) -> bool:
-    """Return whether a path is one of these, or below one; the root has all below it."""
+    """Return whether a path is one of `paths` or below one of them; every path is below the root."""
     return path in paths or ROOT in paths or any(above in paths for above in ancestors(path))
 
 
@@ -89,11 +89,11 @@ def from_text(text: str) -> RelPath:
 
 
 TEMPORARY_PREFIX = b".shadowtree-tmp-"
-"""How the names begin that shadowtree gives to files in the worktree while it acts there."""
+"""The prefix of the temporary files that an act creates in the worktree."""
 
 
 def is_own_temporary(name: bytes) -> bool:
-    """Return whether this is the name of a file that shadowtree put into the worktree for a moment."""
+    """Return whether this is the name of a temporary file that an act created in the worktree."""
     if not name.startswith(TEMPORARY_PREFIX):
         return False
     token, _, rest = name[len(TEMPORARY_PREFIX) :].partition(b"-")
@@ -103,10 +103,10 @@ def is_own_temporary(name: bytes) -> bool:
 def is_forbidden(name: bytes, *, is_link: bool = False, is_directory: bool = False) -> bool:
     r"""Return whether git forbids `name` in a tree: a spelling that some file system takes for `.git`.
 
-    Git looks at each part between backslashes too, as Windows would. It refuses a symbolic link that could
-    be taken for `.gitmodules`, and a directory that bears the name of one of its own files.
+    Git also checks each part between backslashes, as Windows would. It refuses a symbolic link that could
+    be taken for `.gitmodules`, and a directory that has the name of one of git's own files.
     """
-    # Nearly every name ends here: none of the spellings can do without one of these.
+    # Nearly every name returns here: each forbidden spelling contains one of these.
     folded = name.lower()
     if b"git" not in folded and b"~" not in name and name.isascii():
         return False
@@ -135,7 +135,7 @@ _HFS_IGNORED = tuple(
 
 
 def _as_hfs(folded: bytes) -> bytes:
-    """Read a name as HFS would: to git it ends where it is no UTF-8, and some characters do not count."""
+    """Return a name as git expects HFS to read it: without ignored characters, cut at invalid UTF-8."""
     try:
         folded.decode()
     except UnicodeDecodeError as error:
@@ -153,9 +153,9 @@ class PathState:
     """A file, a link or a directory."""
 
     mode: int
-    """Kind and exact permission bits, as in `st_mode`; of links and directories the kind alone."""
+    """Kind and exact permission bits, as in `st_mode`; for links and directories, only the kind."""
     blob: bytes = b""
-    """The id of what a file holds, or of where a link points; a directory has none."""
+    """The id of a file's content or of a link's target; empty for a directory."""
 
     @property
     def is_directory(self) -> bool:
@@ -170,7 +170,7 @@ class PathState:
 
 @frozen
 class Unknown:
-    """Nobody can say what is at a path."""
+    """The state of a path that was not recorded, with the reason."""
 
     reason: str
 
@@ -180,13 +180,13 @@ DIRECTORY = PathState(stat.S_IFDIR)
 
 @frozen
 class Change:
-    """What happened to one path. A side may be unknown; then the change is in no patch."""
+    """How one path changed. If a side is unknown, the change is in no patch."""
 
     path: RelPath
     old: PathState | Unknown | None
     new: PathState | Unknown | None
     is_merged: bool = False
-    """An act made it of several versions: what somebody had edited is still in it."""
+    """Whether an act merged several versions, so that somebody's edits are still in it."""
 
     @property
     def is_known(self) -> bool:
@@ -199,10 +199,10 @@ def is_file(state: PathState | Unknown | None) -> bool:
     return isinstance(state, PathState) and not state.is_directory
 
 
-# What was purged: no tree holds it any more, and no snapshot takes it again
+# Purged paths and contents: no tree holds them any more, and no snapshot records them again
 
 PURGED = "purged"
-"""Why nothing is known of a path that was purged."""
+"""The reason why a purged path is unknown."""
 
 
 @frozen
@@ -210,9 +210,9 @@ class Tombstones:
     """The paths and the contents that are left out because they were purged."""
 
     paths: frozenset[RelPath] = frozenset()
-    """Files, or directories with all that is below them."""
+    """Files, or directories with everything below them."""
     blobs: frozenset[bytes] = frozenset()
-    """Contents, by their ids, wherever they are."""
+    """The ids of contents, at whatever path."""
 
     def covers(self, path: RelPath) -> bool:
         """Return whether a path, or a directory above it, was purged."""
@@ -224,7 +224,7 @@ class Tombstones:
         return bool(self.blobs) or any(path.startswith(start) for path in self.paths)
 
     def key(self) -> bytes:
-        """Return what distinguishes these tombstones from others; empty if there are none."""
+        """Return a key that differs between different tombstones; empty if there are none."""
         parts = [*sorted(self.paths), b"", *sorted(self.blobs)]
         return b"\0".join(parts) if len(parts) > 1 else b""
 

@@ -1,7 +1,7 @@
-"""Take the present state of a worktree: into the store with a record, or into a scratch for a look.
+"""Capture the present state of a worktree: into the store with a record, or only into memory.
 
-capture   scan ──▶ read_files ──▶ build_trees ──▶ record (the caller adds rows) ──▶ remember
-look      scan ──▶ read_files ──▶ build_trees ──▶ a recorded tree that is nowhere stored
+capture              scan ──▶ read_files ──▶ build_trees ──▶ record (the caller adds rows) ──▶ remember
+capture_in_memory    scan ──▶ read_files ──▶ build_trees ──▶ a recorded tree that is not stored
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from shadowtree.base.errors import OutOfSpace, ShadowError, WorktreeTooBig
+from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import RelPath
@@ -18,14 +18,13 @@ from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.read_files import Progress, build_trees, read_files, settle
 from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
 from shadowtree.capture.rules.sources import Surroundings
-from shadowtree.capture.scan import Outlook, Scan, ScanInput, scan_worktree
+from shadowtree.capture.scan import Scan, ScanInput, ScanScope, scan_worktree
+from shadowtree.capture.size_limits import require_free_space, require_size_within_limits
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Skipped, Watching
 from shadowtree.store.objects import Objects, Scratch
 from shadowtree.store.pack_writer import PackWriter, part_size
-from shadowtree.system import disk
-from shadowtree.system.syscalls import free_bytes
 from shadowtree.timeline.schema import TreeRecord
 
 TYPE_CHECKING = False
@@ -33,13 +32,13 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Watch(Protocol):
-        """What knows where a worktree may have changed."""
+        """A watcher, which knows where a worktree may have changed."""
 
         def scan(self, given: ScanInput) -> Scan:
-            """Look at what may have changed since the last scan that was recorded, or at everything."""
+            """Scan what may have changed since the last recorded scan, or everything."""
 
         def commit(self, scan: Scan, cache: StatCache) -> None:
-            """Note that a scan was recorded, and is remembered in the cache."""
+            """Note that a scan was recorded and saved in the cache."""
 
         @property
         def report(self) -> Watching:
@@ -47,42 +46,42 @@ if TYPE_CHECKING:
 
 
 _DEFLATED = 3
-"""About how much smaller texts become when they are stored."""
+"""Text is stored in about one third of its size."""
 
 
 @frozen
 class Site:
-    """What is captured, and under which settings."""
+    """The worktree to capture, with its settings."""
 
     worktree: str
     settings: Settings
     surroundings: Surroundings
     watch: Watch | None = None
-    """What keeps the worktree in sight, if anything does."""
+    """The watcher of the worktree, if there is one."""
     warnings: tuple[str, ...] = ()
-    """What a user should know of the settings."""
+    """Warnings for the user about the settings."""
     has_idle_time: bool = False
-    """Somebody tidies the store when nobody wants anything of it."""
+    """The host tidies the store in idle time, so records need not."""
     limits: Limits = DEFAULT_LIMITS
 
 
 def scan_site(site: Site, opened: OpenStore | None) -> Scan:
-    """Look at the worktree; who watches it knows where. Without a store nothing is known yet."""
+    """Scan the worktree, or let its watcher scan it. Without a store everything is read."""
     given = make_scan_input(site, opened)
     return scan_worktree(given) if site.watch is None else site.watch.scan(given)
 
 
 def scan_again(site: Site, opened: OpenStore, before: Scan, only: Collection[RelPath]) -> Scan:
-    """Look at some directories once more; the others are as they were before, which was recorded."""
+    """Scan the directories `only` again; take the others from the scan `before`, which was recorded."""
     given = make_scan_input(site, opened)
     if site.watch is not None:
         return site.watch.scan(given)
     census = Census.of(before.directories.values(), before.rules)
-    return scan_worktree(given, census=census, outlook=Outlook(directories=only))
+    return scan_worktree(given, census=census, scope=ScanScope(directories=only))
 
 
 def make_scan_input(site: Site, opened: OpenStore | None) -> ScanInput:
-    """Put together what a scan has to know, by what is recorded in the store if there is one."""
+    """Collect the input of a scan, with what the store recorded if there is one."""
     surroundings, clock_ns = site.surroundings, site.limits.file_clock_ns
     if opened is None:
         return ScanInput(site.worktree, site.settings, surroundings, None, lambda path: False, clock_ns)
@@ -91,7 +90,7 @@ def make_scan_input(site: Site, opened: OpenStore | None) -> ScanInput:
 
 
 class Capture:
-    """The present state on its way into the store: taken, recorded, and remembered for the next scan."""
+    """A captured state: record it, and remember it for the next scan."""
 
     def __init__(
         self, site: Site, opened: OpenStore, scan: Scan, pack: PackWriter, tree: bytes, facts: bytes
@@ -104,7 +103,7 @@ class Capture:
         self.facts = facts
 
     def publish(self) -> RecordedDirectory:
-        """Make the objects readable, and give what is there as a recorded tree."""
+        """Make the objects readable, and return the state as a recorded tree."""
         opened = self._opened
         opened.publisher.publish(self._pack)
         self._pack = opened.objects.start_pack()
@@ -112,22 +111,22 @@ class Capture:
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know of the settings and the rules."""
+        """Warnings for the user about the settings and the rules."""
         warnings = [*self._site.warnings, *dict.fromkeys(self.scan.rule_files.warnings)]
         if not self.scan.files and self.scan.ignored:
             warnings.append("nothing is protected: the ignore rules exclude everything")
         return warnings
 
     def put_stream(self, size: int, pieces: Iterator[bytes]) -> bytes:
-        """Store the content of a file that no rule covers, and give its id; `record` has to be told of it."""
+        """Store the content of an uncovered file and return its id, which `record` needs in `also`."""
         return self._pack.add_stream(size, pieces, self._opened.objects.has)
 
     @contextmanager
     def record(self, time_s: int, *, also: Sequence[bytes] = ()) -> Iterator[TreeRecord]:
-        """Publish the pack and give the record of the tree in it, which may be the one that was last.
+        """Publish the pack and yield the record of its tree, which is the last record if nothing changed.
 
-        What the body adds to the journal counts together with the record, when the body is over, or not at
-        all. `also` are blobs beside the tree that must be kept as long as it is.
+        The record and the body's rows in the journal are committed together when the body ends, or not at
+        all. `also` lists blobs outside the tree that must be kept as long as it is.
         """
         opened, tree, facts = self._opened, self.tree, self.facts
         opened.publisher.publish(self._pack)
@@ -148,11 +147,11 @@ class Capture:
             if self._site.watch is not None:
                 self._site.watch.commit(self.scan, opened.cache)
         except ShadowError:
-            # It is recorded, so this is no failure (invariant 11); the next scan looks at everything again.
+            # The state is recorded, so this is not a failure (invariant 11); the next scan checks everything.
             opened.cache.discard()
 
     def abandon(self) -> None:
-        """Throw away what is not recorded."""
+        """Discard what is not recorded."""
         self._pack.abandon()
         self._opened.abandon()
 
@@ -165,16 +164,18 @@ def capture(
     scan: Scan | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Capture]:
-    """Take the present state, by a scan that was just made if there is one; the body records it.
+    """Capture the present state, from `scan` if it was just made; the body records it.
 
-    If the body raises, nothing is recorded.
+    If the body raises, everything that is not recorded is discarded.
     """
+    # Objects in a pack that still has to be removed do not count as stored.
+    opened.publisher.make_good()
     is_first = opened.journal.last_tree() is None
     scan = scan_site(site, opened) if scan is None else scan
     if is_first:
-        refuse_too_big(site, scan)
+        require_size_within_limits(site.worktree, scan, site.settings)
     if scan.changed:
-        refuse_full(opened.layout.store, scan.pending_bytes, site.settings)
+        require_free_space(opened.layout.store, scan.pending_bytes, min_free=site.settings.min_free)
     pack = opened.objects.start_pack(part_size(scan.pending_bytes // _DEFLATED, opened.limits.packs))
     try:
         read_files(scan, site.worktree, opened.objects, pack, progress)
@@ -191,7 +192,7 @@ def capture(
 
 
 @contextmanager
-def look(
+def capture_in_memory(
     site: Site,
     opened: OpenStore,
     scan: Scan | None = None,
@@ -199,9 +200,9 @@ def look(
     *,
     file_bytes: int = 0,
 ) -> Iterator[tuple[Objects, RecordedDirectory]]:
-    """Take a snapshot in memory: nothing is stored, so it needs no lock and no room.
+    """Take a snapshot in memory: nothing is stored, so it needs no lock and no disk space.
 
-    Of the contents of files up to `file_bytes` are kept, unless a `scratch` says how many.
+    At most `file_bytes` of file contents are kept, unless a `scratch` with its own limit is given.
     """
     scratch = Scratch(file_bytes) if scratch is None else scratch
     objects = opened.open_objects(scratch)
@@ -217,28 +218,6 @@ def look(
         objects.close()
 
 
-def refuse_too_big(site: Site, scan: Scan) -> None:
-    """Refuse a first snapshot that takes more files or bytes than the settings allow."""
-    settings = site.settings
-    if scan.files > settings.max_files:
-        raise WorktreeTooBig(site.worktree, setting="max_files", found=scan.files, limit=settings.max_files)
-    if scan.bytes > settings.max_bytes:
-        raise WorktreeTooBig(site.worktree, setting="max_bytes", found=scan.bytes, limit=settings.max_bytes)
-
-
-def without_reserve(site: Site) -> Site:
-    """Return a site where something is recorded that may use the room that `min_free` keeps."""
-    return replace(site, settings=replace(site.settings, min_free=0))
-
-
-def refuse_full(directory: str, needed: int, settings: Settings) -> None:
-    """Refuse to write so much that less than `min_free` would be left on a disk."""
-    with disk.store_errors(directory):
-        free = free_bytes(directory)
-    if free - needed < settings.min_free:
-        raise OutOfSpace(directory, free=free, needed=needed, min_free=settings.min_free)
-
-
 def list_skipped(scan: Scan) -> list[Skipped]:
-    """List what the rules would have covered, and why it is not."""
+    """List the paths that the rules would have covered, and why they are not covered."""
     return [Skipped(path, reason) for path, reason in scan.skipped()]

@@ -1,7 +1,7 @@
-"""What is known of the directories of a worktree: each as a snapshot sees it, and all of them together.
+"""The directories of a worktree: each as a snapshot sees it, and all of them together.
 
-A `Directory` is what one covers, what it leaves out, and the git tree that it makes. The `Census` has every
-directory as it was last recorded, in memory: a watcher's news are measured against it.
+A `Directory` holds what one directory covers, what it leaves out, and its git tree. The `Census` holds every
+directory as it was last recorded, in memory; a watcher's reports are compared with it.
 """
 
 from __future__ import annotations
@@ -14,86 +14,87 @@ from functools import cache
 from stat import S_IFREG, S_ISLNK
 
 from shadowtree.base.paths import MODE_LINK, PathState, RelPath, join, parent_of
+from shadowtree.system.files import stamp_of_directory
 
 GIT_IGNORE = b".gitignore"
 STAMP_SIZE = 5
-"""How many numbers make a file's stamp: mtime, ctime, size, inode, mode."""
+"""How many numbers are in the stamp of a file: mtime, ctime, size, inode, mode."""
 ID_SIZE = 20
 NO_ID = bytes(ID_SIZE)
 
 DirectoryStamp = tuple[int, int, int]
-"""What tells that no name came or went: mtime and ctime in ns, inode."""
+"""Mtime and ctime in ns, and inode: if they are unchanged, no name was added or removed."""
 
-# Which rules a directory is under. A smaller number is a directory that is covered as usual.
+# The rules that a directory is under. In the first two modes it is covered as usual.
 NORMAL = 0
 FORCED = 1
-"""A `!` rule of `.shadowtreeignore` brought it back: git's rules and the heavy ones do not count."""
+"""A `!` rule of `.shadowtreeignore` brought it back: git's rules and heavy directories do not count in it."""
 EXCLUDED = 2
-"""Git ignores it: only what an index tracks or a `!` rule brings back is covered."""
+"""Git ignores it: it covers only what an index tracks or a `!` rule brings back."""
 HEAVY = 3
-"""The same for a dependency or cache directory, in which no repositories are looked for."""
+"""A dependency or cache directory: like `EXCLUDED`, but not searched for repositories."""
 OWN_EXCLUDED = 4
-"""`.shadowtreeignore` excludes it: only what a `!` rule brings back is covered."""
+"""`.shadowtreeignore` excludes it: it covers only what a `!` rule brings back."""
 
 
 def leaves_out(mode: int) -> bool:
-    """Return whether what is in a directory is left out, unless a rule or an index names it."""
+    """Return whether the content of a directory is left out, unless a rule or an index names it."""
     return mode not in (NORMAL, FORCED)
 
 
 class Directory:
-    """What a scan found in one directory; `tree` and `facts` are filled in by the snapshot."""
+    """What a scan found in one directory; the snapshot fills in `tree` and `facts`."""
 
     def __init__(self, path: RelPath, mode: int) -> None:
         self.path = path
         self.mode = mode
         self.stamp: DirectoryStamp | None = None
-        """None: the listing has to be read again next time."""
+        """None if the directory must be listed again next time."""
         self.rules_key = b""
         self.tracked_key: bytes | None = None
-        """Which names the indexes tracked, if that decided anything here."""
+        """The key of the names that the indexes tracked, if they decided anything here."""
         self.names: list[bytes] = []
         """The covered files and links, sorted."""
         self.stats: array[int] = array("q")
         self.ids = bytearray()
         self.pending: list[int] = []
-        """Which of the names have no id yet."""
+        """The rows of the names that must be read."""
         self.subdirectories: list[tuple[bytes, int]] = []
-        """The directories to look into, sorted, each with the rules it is under."""
+        """The directories to enter, sorted, each with the rules that it is under."""
         self.excluded: list[bytes] = []
-        """What the rules leave out, sorted."""
+        """The names that the rules leave out, sorted; empty if they leave out the whole directory."""
         self.uncovered_files: list[bytes] = []
-        """The files that the rules or their size leave out, sorted, unless all that is here is left out."""
+        """The files that the rules or their size leave out, sorted; empty like `excluded`."""
         self.skipped: list[tuple[bytes, str]] = []
         self.missing: list[bytes] = []
-        """Paths below it that an index tracks and the rules leave out, and that are not there."""
+        """Paths below it that an index tracks, that the rules would leave out, and that do not exist."""
         self.linked: list[bytes] = []
-        """Covered files and rules that have other names too, if looked at since the process began."""
+        """Covered files and rules with other hard links, if they were checked since the process began."""
         self.ignore_stamp: tuple[int, ...] | None = None
         self.ignore_text: bytes | None = None
         """Its own `.gitignore`."""
         self.has_repository = False
-        """It is the top of a repository."""
+        """It is the top of a repository inside the worktree."""
         self.exclude_text: bytes | None = None
-        """The `info/exclude` of the repository whose top it is."""
+        """The `info/exclude` of that repository."""
         self.tree: bytes | None = None
         self.facts: bytes | None = None
         self.below_ids = b""
-        """The trees and then the facts of its subdirectories, the last one first, that its own came from."""
+        """The tree ids, then the facts ids, of its subdirectories (last first) when its own were built."""
         self.is_stale = True
-        """Something in it is not as it was when its tree and facts were built."""
+        """Something in it changed since its tree and facts were built."""
 
     def copy(self) -> Directory:
-        """Return the same directory once more; of what is set in either of the two, the other sees nothing.
+        """Return a shallow copy: setting an attribute of one does not change the other.
 
-        What is changed in place, stamps and ids of files, is still shared.
+        Values that are changed in place (stamps and ids of files) are still shared.
         """
         other = Directory.__new__(Directory)
         vars(other).update(vars(self))
         return other
 
     def with_stats(self, stats: array[int]) -> Directory:
-        """Return the same directory with other stamps; nothing is shared that would be changed."""
+        """Return a copy with other stamps; it shares nothing that is changed in place."""
         other = self.copy()
         other.stats = stats
         other.is_stale = stats[4::STAMP_SIZE] != self.stats[4::STAMP_SIZE]
@@ -112,7 +113,7 @@ class Directory:
         return self.stats[row * STAMP_SIZE + 4]
 
     def file_inode(self, row: int) -> int:
-        """Return the inode of a covered file; 0 if it has to be read again."""
+        """Return the inode of a covered file; 0 if the file must be read again."""
         return self.stats[row * STAMP_SIZE + 3]
 
     def file_stamp(self, row: int) -> tuple[int, ...]:
@@ -120,7 +121,7 @@ class Directory:
         return tuple(self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE])
 
     def file_id(self, row: int) -> bytes:
-        """Return the id of what a covered file holds."""
+        """Return the id of a covered file's content."""
         return bytes(self.ids[row * ID_SIZE : (row + 1) * ID_SIZE])
 
     def file_state(self, row: int) -> PathState:
@@ -130,7 +131,7 @@ class Directory:
         return PathState(exact, self.file_id(row))
 
     def find_file(self, name: bytes) -> int | None:
-        """Return where a covered file is among the names."""
+        """Return the row of a covered file; None if there is no such file."""
         row = bisect_left(self.names, name)
         return row if row < len(self.names) and self.names[row] == name else None
 
@@ -140,23 +141,23 @@ class Directory:
         return row < len(self.excluded) and self.excluded[row] == name
 
     def uncovered(self) -> list[bytes]:
-        """Name what is left out here, directories among them."""
+        """List the names that are left out here, including directories."""
         return [*self.excluded, *(name for name, _ in self.skipped if name)]
 
     def set_stamp(self, row: int, stamp: tuple[int, ...]) -> None:
-        """Note with which stamp a covered file was seen."""
+        """Set the stamp of a covered file."""
         if stamp[4] != self.file_mode(row):
             self.is_stale = True
         self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", stamp)
 
     def set_id(self, row: int, object_id: bytes) -> None:
-        """Note what a covered file holds."""
+        """Set the id of a covered file's content."""
         if object_id != self.file_id(row):
             self.is_stale = True
         self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] = object_id
 
     def drop_files(self, rows: set[int]) -> None:
-        """Forget covered files that went away while they were read."""
+        """Remove covered files that disappeared or could not be read."""
         keep = [row for row in range(len(self.names)) if row not in rows]
         self.names = [self.names[row] for row in keep]
         self.stats = array("q", [number for row in keep for number in self.file_stamp(row)])
@@ -167,12 +168,12 @@ class Directory:
         self.is_stale = True
 
     def smudge(self, row: int) -> None:
-        """Have a covered file read again next time: no file has this stamp. Its mode stays known."""
+        """Set a stamp that no file has, so that a covered file is read again next time; keep its mode."""
         self.set_stamp(row, (0, 0, 0, 0, self.file_mode(row)))
 
 
 def join_ids(directories: Iterable[Directory]) -> bytes:
-    """Put the trees of directories and then their facts together, as `below_ids` holds them."""
+    """Join the tree ids of directories and then their facts ids, as in `below_ids`."""
     found = list(directories)
     trees = [directory.tree or NO_ID for directory in found]
     return b"".join(trees + [directory.facts or NO_ID for directory in found])
@@ -180,7 +181,7 @@ def join_ids(directories: Iterable[Directory]) -> bytes:
 
 @cache
 def git_mode(mode: int) -> int:
-    """Return the mode that a tree has for a file with this `st_mode`; there are few, and files are many."""
+    """Return the mode in a git tree for an `st_mode`; cached, because files are many and modes are few."""
     if S_ISLNK(mode):
         return 0o120000
     return 0o100755 if mode & 0o100 else 0o100644
@@ -189,11 +190,11 @@ def git_mode(mode: int) -> int:
 # All directories
 
 RulesKey = tuple[bytes, bytes]
-"""The rules inside a directory, and which names the indexes track there."""
+"""The keys of the rules inside a directory, and of the names that the indexes track there."""
 
 
 class Census:
-    """All directories by path, and what a snapshot has to know of all of them together."""
+    """All directories by path, and what a snapshot must know about all of them together."""
 
     def __init__(self) -> None:
         self._directories: dict[RelPath, Directory] = {}
@@ -202,24 +203,24 @@ class Census:
         self.ignored = 0
         """How many files and directories the rules leave out."""
         self.restless: set[RelPath] = set()
-        """Directories that have to be looked at each time."""
+        """Directories that every scan must check."""
         self._bare: dict[RelPath, DirectoryStamp] = {}
-        """Ignored directories in which nothing is covered: their stamps tell all that there is to know."""
+        """Ignored directories in which nothing is covered: comparing their stamps is enough."""
         self.unwatched: set[RelPath] = set()
-        """Those in which nobody watches: the directories in them may have changed places unseen."""
+        """Directories without a watch: the directories in them may be replaced unnoticed."""
         self._linked: dict[RelPath, set[bytes]] = {}
-        """By directory the files that have other names too, through which nobody sees them change.
+        """By directory, the files with other hard links, through which they can change unnoticed.
 
-        Also those that had: who opened them by a name that is gone may write still.
+        Files that had such links count too: a program that opened a removed link may still write to it.
         """
         self.rules: dict[RelPath, RulesKey] = {}
-        """What was in force at the root and at the top of each repository."""
+        """The rules that were in force at the root and at the top of each repository."""
         self.with_uncovered: set[RelPath] = set()
         """The directories in which files are left out."""
 
     @classmethod
     def of(cls, directories: Iterable[Directory], rules: dict[RelPath, RulesKey]) -> Census:
-        """Take in all directories as somebody just saw them."""
+        """Make a census of directories that were just scanned."""
         census = cls()
         census._directories = {directory.path: directory for directory in directories}
         census.files = sum(len(directory.names) for directory in census._directories.values())
@@ -238,19 +239,19 @@ class Census:
         return known is not None and known.mode == mode
 
     def paths(self) -> Collection[RelPath]:
-        """Name every directory."""
+        """Return the path of every directory."""
         return self._directories.keys()
 
     def put(self, directory: Directory, *, is_watched: bool) -> None:
-        """Take in a directory in place of what is known of it."""
+        """Add a directory, or replace it."""
         path = directory.path
         linked = {*directory.linked, *self._linked.get(path, set()).intersection(directory.names)}
         self.drop(path)
         self._directories[path] = directory
         self.files += len(directory.names)
         self.ignored += len(directory.excluded)
-        # What could not be read may be readable by now; the files of a repository lie where nobody watches;
-        # rules that changed a moment ago may have changed once more behind the same stamp.
+        # An unreadable file may be readable by now; a repository's own files are not watched; rules that just
+        # changed may have changed again behind the same stamp.
         is_doubtful = bool(directory.skipped) or directory.has_repository or directory.ignore_stamp == ()
         is_bare = leaves_out(directory.mode) and not directory.names and directory.ignore_stamp is None
         if not is_watched:
@@ -265,7 +266,7 @@ class Census:
             self.with_uncovered.add(path)
 
     def drop(self, path: RelPath) -> None:
-        """Forget a directory, but not those below it."""
+        """Remove a directory, but not those below it."""
         old = self._directories.pop(path, None)
         if old is not None:
             self.files -= len(old.names)
@@ -277,20 +278,20 @@ class Census:
             self.with_uncovered.discard(path)
 
     def find_stirred(self, root: str) -> Iterator[RelPath]:
-        """Name the ignored directories in which names came or went since, by a glance at each."""
+        """Yield the bare directories in which names were added or removed since, with one stat for each."""
         top = os.fsencode(root) + b"/"
         return (path for path, stamp in self._bare.items() if _stamp_directory(top + path) != stamp)
 
     def linked_files(self) -> list[RelPath]:
-        """Name the files that have other names too, or had."""
+        """List the files that have, or had, other hard links."""
         return [join(path, name) for path, names in self._linked.items() for name in names]
 
     def is_linked(self, path: RelPath) -> bool:
-        """Return whether a file has other names too, or had."""
+        """Return whether a file has, or had, other hard links."""
         return path.rpartition(b"/")[2] in self._linked.get(parent_of(path), ())
 
     def find_inodes(self, inodes: set[int]) -> Iterator[RelPath]:
-        """Name the covered files, and the rules, with one of these inodes."""
+        """Yield the covered files, and the `.gitignore` files, with one of these inodes."""
         for directory in self._directories.values():
             if directory.ignore_stamp and directory.ignore_stamp[3] in inodes:
                 yield join(directory.path, GIT_IGNORE)
@@ -300,7 +301,7 @@ class Census:
                         yield join(directory.path, name)
 
     def below(self, path: RelPath) -> Iterator[RelPath]:
-        """Name a directory and all below it."""
+        """Yield a directory and all directories below it."""
         waiting = [path]
         while waiting:
             known = self._directories.get(waiting.pop())
@@ -314,4 +315,4 @@ def _stamp_directory(path: bytes) -> DirectoryStamp | None:
         status = os.stat(path, follow_symlinks=False)
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return stamp_of_directory(status)

@@ -1,6 +1,6 @@
-"""One directory as it is on the disk: listed and judged by the rules, or looked at again.
+"""List a directory on disk and judge its names by the rules, or check a cached listing again.
 
-Nothing is read here but names, stamps and rules; what is cached is never changed, a copy is given instead.
+Only names, stamps and rules are read here. A cached directory is copied before it is changed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,18 @@ from shadowtree.capture.directories import (
 from shadowtree.capture.rules.coverage import BROUGHT_BACK, COVERED, LEFT_OUT, TRACKED, Policy
 from shadowtree.capture.rules.sources import RuleFiles, stamp_gitignore
 from shadowtree.config.settings import Settings
-from shadowtree.system.files import INODE_MASK, Cursor, Unreadable, Vanished, stamp_of, why_unreadable
+from shadowtree.system.files import (
+    INODE_MASK,
+    Cursor,
+    Unreadable,
+    Vanished,
+    clamp,
+    stamp_of,
+    why_unreadable,
+)
 
 DOT_GIT = b".git"
-"""The entry of a repository's own files, which are never covered. Other spellings are `FORBIDDEN_NAME`."""
+"""The entry of a repository's own files, never covered. Other spellings are skipped as `FORBIDDEN_NAME`."""
 FORBIDDEN_NAME = "git does not allow this name"
 NO_FILE = "not a regular file or link"
 _TOO_MANY = "too many files"
@@ -39,7 +47,7 @@ _LIMIT = " limit"
 
 
 class Lister:
-    """Lists directories for one scan. `was_covered` tells whether any tree has what is above a limit."""
+    """Lists directories for one scan. A path above a limit is still covered if it `was_covered` before."""
 
     def __init__(
         self, settings: Settings, rule_files: RuleFiles, was_covered: Callable[[RelPath], bool]
@@ -93,10 +101,10 @@ class Lister:
         return directory, policy
 
     def why_left_out(self, path: RelPath, mode: int, above: Policy | None, cursor: Cursor) -> str | None:
-        """Say why a directory is left out as a whole, if it is: git does not track it, and it has many files.
+        """Return why a directory is left out as a whole: git tracks nothing in it, and it has many files.
 
-        Without a repository nothing tells the user's own directories from others, and the limit does not
-        count. What is in a directory that does not count by itself was counted with it.
+        Outside a repository, the user's own directories cannot be told from others, so the limit does not
+        apply. Directories below an untracked directory were counted with it.
         """
         if mode != NORMAL or above is None or not above.indexes:
             return None
@@ -108,9 +116,9 @@ class Lister:
         return f"{_TOO_MANY}: more than {self._max_files:,}, none of them tracked by git"
 
     def _count_files(self, path: RelPath, above: Policy, cursor: Cursor) -> int:
-        """Count the files that the rules cover in a directory and below; 0 if some are there for good.
+        """Count the files that the rules cover in a directory and below; 0 if it must not be left out.
 
-        That is what a repository in it may track, and what a `!` rule brings back.
+        It must not if it contains a repository, which may track files, or a name that a `!` rule brings back.
         """
         count, waiting = 0, [(path, above)]
         while waiting:
@@ -139,7 +147,7 @@ class Lister:
     def _look_at_file(
         self, directory: Directory, policy: Policy, name: bytes, fd: int, verdict: int
     ) -> os.stat_result | None:
-        """Look at a file that the rules cover; None if it is left out all the same, or is gone."""
+        """Stat a file that the rules cover; return None if it is skipped for another reason, or is gone."""
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -167,7 +175,7 @@ class Lister:
 
 
 def is_limit(reason: str) -> bool:
-    """Return whether a setting leaves something out that a `!` rule can bring back."""
+    """Return whether a path was skipped because of a limit, so that a `!` rule can bring it back."""
     return reason.startswith(_TOO_MANY) or reason.endswith(_LIMIT)
 
 
@@ -179,7 +187,7 @@ def _describe_excess(size: int, limit: int) -> str:
 
 
 def _exclude(directory: Directory, name: bytes, *, is_directory: bool) -> None:
-    """Note what the rules leave out, unless they leave out all that is here."""
+    """Note a name that the rules leave out, unless they leave out the whole directory."""
     if not leaves_out(directory.mode):
         directory.excluded.append(name)
         if not is_directory:
@@ -187,7 +195,7 @@ def _exclude(directory: Directory, name: bytes, *, is_directory: bool) -> None:
 
 
 def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_directory: bool) -> None:
-    """Leave out what was purged; if the rules would have covered it, it is listed as skipped."""
+    """Leave out a purged name; list it as skipped if the rules would have covered it."""
     if is_directory:
         is_left_out = leaves_out(policy.judge_directory(name)[0])
     else:
@@ -216,9 +224,10 @@ def _note_files(
     cached: Directory | None,
     purged: Collection[bytes],
 ) -> None:
-    """Put the covered files in order; those that are as they were when last read keep their id.
+    """Sort the covered files, and note which of them must be read.
 
-    The others have it too until they are read, and the directory its tree: what is new comes in their place.
+    All files that are still there keep their ids, except purged ones, and the directory keeps its tree: new
+    objects are stored as versions of these.
     """
     files.sort(key=itemgetter(0))
     directory.names = [name for name, _ in files]
@@ -239,19 +248,19 @@ def _note_files(
 
 
 def is_listing_good(cached: Directory, stamp: DirectoryStamp, mode: int, fd: int) -> bool:
-    """Return whether the names in a directory, and its own rules, are as they were."""
+    """Return whether the names in a directory and its own rules are unchanged, and nothing was skipped."""
     if cached.stamp != stamp or cached.mode != mode or cached.skipped:
         return False
     return cached.ignore_stamp is None or stamp_gitignore(fd) == cached.ignore_stamp
 
 
 def are_rules_same(cached: Directory, policy: Policy) -> bool:
-    """Return whether no verdict in a directory can be another one than it was."""
+    """Return whether no verdict in a directory can have changed."""
     return cached.rules_key == policy.rules_key and cached.tracked_key in (None, policy.tracked_key)
 
 
 def doubt(cached: Directory, told: Collection[bytes]) -> Directory:
-    """Have the files of which something was told read again, whatever their stamps say."""
+    """Return the directory with the reported files marked to be read again, whatever their stamps."""
     rows = [row for name in told if (row := cached.find_file(name)) is not None]
     if not rows:
         return cached
@@ -262,12 +271,12 @@ def doubt(cached: Directory, told: Collection[bytes]) -> Directory:
 
 
 def look_again(cached: Directory, fd: int) -> Directory | None:
-    """Look at the files of a directory whose names are as they were; None if that was wrong.
+    """Stat the files of a directory whose names are unchanged; return None if one is gone or not a file.
 
-    This is the hot loop: in a worktree in which nothing happened, all time is spent here.
+    This is the hot loop: in an unchanged worktree, all time is spent here.
     """
     look, mask = os.stat, INODE_MASK
-    # A list takes five numbers at once three times faster than an array does.
+    # Adding five numbers at once to a list is three times faster than to an array.
     numbers: list[int] = []
     linked = []
     try:
@@ -278,25 +287,28 @@ def look_again(cached: Directory, fd: int) -> Directory | None:
                 linked.append(name)
     except OSError:
         return None
-    # Not part of what is recorded or remembered, so the cached one may know it at once.
+    # `linked` is neither recorded nor remembered, so it is set on the cached directory too.
     cached.linked = linked + _find_linked_rules(cached, fd)
-    stats = array("q", numbers)
+    try:
+        stats = array("q", numbers)
+    except OverflowError:
+        stats = array("q", map(clamp, numbers))
     if stats == cached.stats:
         return cached
     return _note_changes(cached, stats)
 
 
 def _find_linked_rules(directory: Directory, fd: int) -> list[bytes]:
-    """Name the rules of a directory that have other names too, if they are not among the covered files."""
+    """Return the `.gitignore` if it has other hard links and is not a covered file."""
     if directory.ignore_stamp is None or directory.find_file(GIT_IGNORE) is not None:
         return []
     return [GIT_IGNORE] if _find_shared_inodes([GIT_IGNORE], fd) else []
 
 
 def find_aliases(directory: Directory, names: Collection[bytes], fd: int) -> set[int]:
-    """Return the inodes of the files that have other names too, by the names here that are not covered.
+    """Return the inodes of the files with several hard links among these names that are not covered.
 
-    A covered file may be one of them, and change by such a name.
+    A covered file may have such an inode, and change through the uncovered name.
     """
     return _find_shared_inodes([name for name in names if directory.find_file(name) is None], fd)
 
@@ -328,10 +340,10 @@ def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
 def look_at_names(
     cached: Directory, policy: Policy, told: Collection[bytes], suspects: Collection[bytes], fd: int
 ) -> Directory | None:
-    """Look at some names only; None: the directory has to be listed.
+    """Check only some names; return None if the directory must be listed.
 
-    Files of which something was `told` have to be read, whatever their stamps say. Of `suspects` nothing was
-    told, and their stamps count.
+    The files in `told` were reported by the watcher and are read again, whatever their stamps. `suspects`
+    were not reported, and are read only if their stamps changed.
     """
     found: dict[int, os.stat_result] = {}
     for name in {*told, *suspects}:
@@ -345,7 +357,7 @@ def look_at_names(
             return None
         row = cached.find_file(name)
         if name == GIT_IGNORE and (status is not None or cached.ignore_stamp is not None):
-            # Rules count whether they are covered or not.
+            # Rules apply whether or not their file is covered.
             return None
         if row is None:
             if not _is_no_matter(cached, policy, name, status):
@@ -370,14 +382,14 @@ def _with_found(cached: Directory, found: dict[int, os.stat_result]) -> Director
 
 
 def _is_no_matter(cached: Directory, policy: Policy, name: bytes, status: os.stat_result | None) -> bool:
-    """Return whether what happened at a name that is not covered changes nothing in a listing."""
+    """Return whether a report about an uncovered name leaves the listing as it is."""
     if status is not None:
         is_left_out = cached.is_excluded(name) and not _is_looked_into(cached, name)
         return is_left_out and not stat.S_ISDIR(status.st_mode) and policy.judge_file(name) == LEFT_OUT
     if leaves_out(cached.mode):
-        # What is left out there is not listed: it may have been there, and an index may track it.
+        # Names left out there are not listed: this one may have existed, and an index may track it.
         return False
-    # It came and went; what an index tracks and is missing is missing still.
+    # It came and went; a tracked path that was missing is still missing.
     is_skipped = any(skipped == name for skipped, _ in cached.skipped)
     return not (is_skipped or cached.is_excluded(name) or _is_looked_into(cached, name))
 

@@ -2,8 +2,8 @@
 
     objects published ──▶ rows in the timeline ──▶ files ──▶ cache
 
-The rows are the moment at which a tree counts, with all its objects (invariant 2). What comes before it is
-not seen without it, and what comes after it can be made again. `timeline/publish` publishes objects.
+A tree is recorded, with all its objects, when its rows are committed (invariant 2). Earlier steps are
+invisible until then, and later ones can be repeated. `timeline/publish` publishes objects.
 """
 
 from __future__ import annotations
@@ -38,75 +38,77 @@ class OpenStore:
         self.limits = limits
         self._timeline = _identify(layout.timeline)
         self._is_damaged = False
-        """An object that was needed is nowhere whole."""
+        """A needed object has no whole copy."""
         self._boot = boot_id() if limits.boot_id is None else limits.boot_id
         self.journal = Journal(layout.timeline, limits)
         self.objects = self.open_objects()
         self.publisher = Publisher(layout, self.objects, self.journal, self._boot, limits.packs)
         self.cache = StatCache(layout.cache)
         self._records = 0
-        """How often something was recorded by those who have no idle time."""
-        self._is_at_rest = False
-        """Whoever holds the lock next has nothing to make good, if it is this process."""
-        self._has_resumed = False
-        """Nothing had to be made good when the lock was taken."""
+        """How many new trees were recorded through this object."""
+        self._is_clean = False
+        """If this process is the next to hold the lock, it has nothing to recover."""
+        self._has_skipped_recovery = False
+        """There was nothing to recover when the lock was taken."""
         self.exported: tuple[object, dict[bytes, bytes]] | None = None
-        """The stamp of the rows that the refs of the conversation were made of, and what these name."""
+        """The stamp of the rows from which the refs of the conversation were made, and these refs."""
         self._searched: dict[bytes, int] = {}
-        """For paths above the size limit the last recorded tree in which they were looked for."""
+        """By path above a limit, the number of the last tree that was searched for it."""
 
     def open_objects(self, scratch: Scratch | None = None) -> Objects:
-        """Open the objects once more, to read them together with those of a scratch."""
+        """Open the objects again, to read them together with those of a scratch."""
         return Objects(self.layout.objects, scratch, self.journal.packs.read_all, self._notice_damage)
 
     def _notice_damage(self) -> None:
-        """Let the next snapshot read everything: what was lost may still be in the worktree."""
+        """Make the next snapshot read everything: a lost object may still be in the worktree."""
         self._is_damaged = True
 
     def is_current(self) -> bool:
-        """Return whether the open timeline is still the one in the store, which may have been made anew."""
+        """Return whether the open timeline is still the file in the store, opened by this process."""
         return self._timeline == _identify(self.layout.timeline)
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         self._forget_if_damaged()
         self.cache.close()
         self.journal.close()
         self.objects.close()
 
     def __del__(self) -> None:
-        # For those who never close: a host that drops a shadow should not keep its files open.
+        # For callers that never close: a host that drops a shadow should not keep its files open.
         if hasattr(self, "cache"):
             self.close()
 
     def refresh(self) -> None:
-        """See what other processes did. The cache counts only if the packs it relies on are as they were."""
+        """Load what other processes wrote; ignore the cache if the packs that it relies on have changed."""
         self.objects.refresh()
         self.cache.load()
         if not self._is_cache_sound():
             self.cache.forget()
 
-    def rest(self) -> None:
-        """Note that something was recorded, and nothing else was begun that may have been interrupted."""
-        self._is_at_rest = self.publisher.is_settled and (self._has_resumed or not self.has_to_recover())
+    def mark_clean(self) -> None:
+        """Mark the store as clean if everything begun is recorded, so that nothing has to be recovered."""
+        self._is_clean = self.publisher.is_settled and (
+            self._has_skipped_recovery or not self.has_to_recover()
+        )
 
-    def resume(self, *, is_alone: bool) -> bool:
-        """Go on as the holder of the lock; False if there may be something to make good before.
+    def skip_recovery_if_clean(self, *, is_alone: bool) -> bool:
+        """Return True, ready to write, if the holder of the lock has nothing to recover.
 
-        There is nothing if all was at rest, no other process has held the lock since (`is_alone`), and nobody
-        touched the packs: who needs no lock, such as `git gc`, leaves other ones.
+        There is nothing if the store was clean, no other process held the lock since (`is_alone`), and the
+        packs are unchanged: a process that needs no lock, such as `git gc`, may have replaced them.
         """
-        is_at_rest, self._is_at_rest = self._is_at_rest, False
-        self._has_resumed = False
-        if is_at_rest and is_alone and not self._is_damaged:
+        is_clean, self._is_clean = self._is_clean, False
+        self._has_skipped_recovery = False
+        if is_clean and is_alone and not self._is_damaged:
             known = self.objects.pack_set.stamps()
             self.objects.refresh()
             self.cache.load()
-            self._has_resumed = self.objects.pack_set.stamps() == known and self._is_cache_sound()
-        return self._has_resumed
+            self._has_skipped_recovery = self.objects.pack_set.stamps() == known and self._is_cache_sound()
+        return self._has_skipped_recovery
 
-    def prepare_to_write(self) -> None:
-        """Do the same as the holder of the lock, who also makes good what dead processes left behind."""
+    def recover(self) -> None:
+        """Recover as the holder of the lock what dead processes left behind, and load the cache."""
         self.abandon()
         self.publisher.recover()
         self._forget_if_damaged()
@@ -115,7 +117,7 @@ class OpenStore:
             self.cache.discard()
 
     def _forget_if_damaged(self) -> None:
-        """Throw the cache away, by which a snapshot would take for stored what is lost."""
+        """Discard the cache after damage: it would make a snapshot take lost objects for stored."""
         if self._is_damaged:
             self._is_damaged = False
             self.cache.discard()
@@ -127,11 +129,11 @@ class OpenStore:
             return False
         if known and self.cache.info("boot") == self._boot != "":
             return True
-        # A power cut may have brought back rows from before a sweep, and what they name may be gone.
+        # A power cut may have brought back rows from before a sweep that name removed objects.
         return all(self.objects.is_listed(id) for id in self.cache.named_ids())
 
     def has_to_recover(self) -> bool:
-        """Return whether something was interrupted that the next holder of the lock makes good."""
+        """Return whether the next holder of the lock has to recover interrupted work."""
         return (
             bool(self.journal.open_intents())
             or self.publisher.has_to_recover()
@@ -140,7 +142,8 @@ class OpenStore:
 
     @contextmanager
     def adding_objects(self) -> Iterator[PackWriter]:
-        """Yield a pack to write objects into; they are durable when the body is over, or none of them is."""
+        """Yield a pack to write objects into; after the body all are durable, or none if it raises."""
+        self.publisher.make_good()
         pack = self.objects.start_pack()
         try:
             yield pack
@@ -154,15 +157,15 @@ class OpenStore:
             raise
 
     def abandon(self) -> None:
-        """Throw away what was published and not recorded, and what memory holds of it."""
+        """Discard what was published but not recorded, and the cache in memory if there was any."""
         if self.publisher.abandon():
             self.cache.forget()
 
     def doubt_memory(self, live: set[bytes]) -> None:
-        """Let nobody rely on what is about to go: all but what is `live`.
+        """Keep processes from relying on objects that are about to be removed: all except the `live` ones.
 
-        Processes that watch know the worktree as they last recorded it, and the cache may be as old, if those
-        that recorded since were killed. What only they remember is stored again by the next snapshot.
+        Watching processes remember the worktree as they last recorded it. The cache may be as old, if
+        processes that recorded since were killed. The next snapshot stores again what only they remembered.
         """
         if live.issuperset(self.cache.named_ids()):
             self.cache.renew_token()
@@ -170,7 +173,7 @@ class OpenStore:
             self.cache.discard()
 
     def tidy_a_little(self, last: TreeRecord, *, has_idle_time: bool) -> None:
-        """After some records, if the timeline holds many bytes, move some out: for hosts that never tidy."""
+        """After some records, move packs out of the timeline if it holds many: for hosts that never tidy."""
         self._records += 1
         is_due = not has_idle_time and last.number % self.limits.packs.slice_records == 0
         if is_due and self.publisher.has_much_journaled():
@@ -184,50 +187,50 @@ class OpenStore:
         return self._records >= self.limits.packs.slice_records and self.publisher.has_much_waiting()
 
     def tidy(self, seconds: float, hold_s: float = inf) -> bool:
-        """Repack for about so many seconds, beginning no job after `hold_s`; True: there is more to do."""
+        """Repack for about `seconds`, starting no job after `hold_s`; return True when all is done."""
         from shadowtree.timeline.tidy import tidy
 
         keep_again(self.layout.packs, list_unkept(self.layout.packs))
-        has_more = tidy(self.objects, self.journal, self.publisher, self.limits.packs, seconds, hold_s)
-        if not has_more:
+        is_done = tidy(self.objects, self.journal, self.publisher, self.limits.packs, seconds, hold_s)
+        if is_done:
             self.journal.compact()
         self.remember_packs()
-        return has_more
+        return is_done
 
     def tidy_before_close(self) -> None:
-        """Repack for a moment, and leave no pack in the timeline, where it is there twice."""
+        """Repack briefly; if more is left to do, move the packs that are stored twice out of the timeline."""
         from shadowtree.timeline.tidy import drain_rows
 
-        if self.tidy(self.limits.packs.close_s):
+        if not self.tidy(self.limits.packs.close_s):
             while drain_rows(self.objects, self.journal, self.publisher, self.limits.packs):
                 pass
             self.journal.compact()
             self.remember_packs()
 
     def remember_packs(self) -> None:
-        """Let the cache count on, though its packs are others: all that the last tree needs is in them."""
+        """Keep the cache valid although packs were replaced: they still hold all that the last tree needs."""
         if self.cache.info("packs") is not None:
             self.cache.save((), (), {"packs": self.objects.pack_set.stamps()})
 
     def measure(self) -> int:
-        """Return how many bytes the store takes, by what is known already: nothing is walked."""
+        """Return how many bytes the store takes, by what is already known, without reading directories."""
         return self.measure_packs() + self.journal.measure() + disk.size_if_there(self.layout.cache)
 
     def exceeds(self, limit: int) -> bool:
-        """Return whether the store takes more than `limit` bytes. Rows are counted if it comes to them."""
+        """Return whether the store takes more than `limit` bytes. Rows are counted only if they decide it."""
         beside = self.measure_packs() + disk.size_if_there(self.layout.cache)
         timeline = self.layout.timeline
         most = disk.size_if_there(timeline) + disk.size_if_there(f"{timeline}-wal")
         return beside + most > limit and beside + self.journal.measure() > limit
 
     def measure_packs(self) -> int:
-        """Return how many bytes of that its packs take."""
+        """Return how many bytes the packs take."""
         return sum(size for _, size, _ in self.objects.pack_set.stamps().values())
 
     def remember(self, scan: Scan) -> None:
         """Save what the scan found for the next one."""
         changed = scan.changed_directories()
-        # The text of rules that were purged is in the worktree still, and goes into no file of the store.
+        # The text of purged rules is still in the worktree, but must not get into any file of the store.
         secret = {directory.path for directory in changed if scan.rule_files.tells_purged(directory)}
         self.cache.save(
             [directory for directory in changed if directory.path not in secret],
@@ -241,7 +244,7 @@ class OpenStore:
         )
 
     def was_covered(self, path: RelPath) -> bool:
-        """Return whether any recorded tree covers a path; what was searched once is not searched again."""
+        """Return whether any recorded tree covers a path; trees that were searched are not searched again."""
         known: dict[bytes, int] = self.cache.info("searched") or {}
         number = self._searched.get(path, known.get(path, 0))
         search = PathSearch(self.objects, path)
@@ -249,7 +252,7 @@ class OpenStore:
             try:
                 is_held = search.is_in(record.tree)
             except StoreDamaged:
-                # Nobody can say that it was not: covering too much loses nothing.
+                # It may have been covered, and covering too much loses nothing.
                 is_held = True
             if is_held:
                 self._searched[path] = record.number - 1
@@ -262,26 +265,29 @@ class OpenStore:
 def tidy_in_turns(
     locked: Callable[[], AbstractContextManager[OpenStore]], limits: Limits, seconds: float
 ) -> bool:
-    """Repack for about so many seconds, and let others have the lock between two jobs; True: all is done."""
-    deadline, has_more = monotonic() + seconds, True
+    """Repack for about `seconds`, releasing the lock between turns; return True when all is done."""
+    deadline, is_done = monotonic() + seconds, False
     with suppress(Locked):
         while True:
             with locked() as opened:
-                has_more = opened.tidy(seconds, limits.sweep_hold_s)
+                is_done = opened.tidy(seconds, limits.sweep_hold_s)
             seconds = deadline - monotonic() - limits.sweep_pause_s
-            if not has_more or seconds <= 0:
+            if is_done or seconds <= 0:
                 break
             limits.sleep(limits.sweep_pause_s)
-    return not has_more
+    return is_done
 
 
 def measure_files(layout: StoreLayout) -> int:
-    """Return how many bytes a store takes at most, by the sizes of its files, without opening any."""
+    """Return how many bytes a store takes at most, by the sizes of its files, without opening any.
+
+    Return 0 if another process is changing the packs.
+    """
     try:
         with os.scandir(layout.packs) as entries:
             packs = sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
     except OSError:
-        # Somebody is at work there: who needs to know looks again under the lock.
+        # A caller that needs to know measures again under the lock.
         return 0
     beside = (layout.timeline, f"{layout.timeline}-wal", layout.cache)
     return packs + sum(map(disk.size_if_there, beside))

@@ -1,8 +1,8 @@
-"""Turn what a scan found into objects: read and store the files, then build the trees from the leaves up.
+"""Turn the result of a scan into objects: read and store the files, then build the trees from the leaves up.
 
     scan ──▶ read_files (blobs into a pack) ──▶ build_trees (trees and facts into the same pack)
 
-Nothing that is written here is named by anything until its pack is published.
+Nothing names the objects written here until their pack is published.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import sleep, time_ns
 from shadowtree.base.paths import PURGED, ROOT
 from shadowtree.capture.directories import GIT_IGNORE, STAMP_SIZE, Directory, git_mode, join_ids, leaves_out
 from shadowtree.capture.facts import RULES_BLOB, SUBTREE_PREFIX, encode_blobs, encode_rules
-from shadowtree.capture.scan import Scan, is_there
+from shadowtree.capture.scan import Scan, may_exist
 from shadowtree.store.git_format import (
     MODE_FILE,
     MODE_TREE,
@@ -47,22 +47,22 @@ from shadowtree.system.files import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.objects import ObjectSink
+    from shadowtree.store.pack_writer import ObjectSink
 
 _STREAM_SIZE = 2 << 20
-"""A file above this is never held in memory."""
+"""A file above this size is never held in memory."""
 _STREAM_TRIES = 10
 _REST_S = 0.05
-"""How long a large file must have rested: a single call may still be writing one that looks finished."""
+"""How long a large file must be unmodified before it is read: a single write call may still be running."""
 
 Progress = Callable[[int, int], None]
-"""Called with how many files were read, and how many have to be."""
+"""Called with how many files were read, and how many must be read in all."""
 
 
 def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progress: Progress | None) -> None:
-    """Read every pending file, put what is new into the pack, and note the ids.
+    """Read every pending file, put new contents into the pack, and note the ids.
 
-    Files that are gone by now are dropped; those that cannot be read are listed as skipped.
+    Files that are gone are dropped; those that cannot be read are listed as skipped.
     """
     total, done = sum(len(directory.pending) for directory in scan.directories.values()), 0
     with Cursor(root) as cursor:
@@ -81,7 +81,7 @@ def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progre
 class _Reader:
     """Reads contents into a pack.
 
-    One thread does it all: with several, waiting for the interpreter's lock took more than they saved
+    There is only one thread: with several, waiting for the interpreter's lock cost more than they saved
     (docs/decisions/0002-isal.md).
     """
 
@@ -90,12 +90,12 @@ class _Reader:
         self._objects = objects
         self._pack = pack
         self._purged = purged
-        """Contents that are not to be stored again."""
+        """The ids of contents that must not be stored again."""
 
     def read(self, directory: Directory, row: int) -> bool:
-        """Read one file and note what it holds; return whether that was possible.
+        """Read one file and note its stamp and id; return whether that was possible.
 
-        Whatever stands in the way is noted as skipped, unless the file is simply gone.
+        If not, the file is noted as skipped with the reason, unless it is gone.
         """
         name = directory.names[row]
         try:
@@ -107,7 +107,7 @@ class _Reader:
             else:
                 stamp, found = self._read_regular(fd, name, directory.file_id(row))
         except Vanished:
-            if is_there(self._cursor, directory.path, name):
+            if may_exist(self._cursor, directory.path, name):
                 directory.skipped.append((name, CHANGED_TYPE))
             return False
         except Unreadable as error:
@@ -118,19 +118,19 @@ class _Reader:
         return True
 
     def _read_regular(self, directory_fd: int, name: bytes, known: bytes) -> tuple[FileStamp, bytes]:
-        """Return a file's stamp and the id of its content; `known` is the stored id of what it held."""
+        """Return a file's stamp and the id of its content; `known` is the id of its stored content."""
         try:
             stamp, content = read_file(directory_fd, name, _STREAM_SIZE)
         except TooLong:
             return self._read_stream(directory_fd, name)
         self._refuse_purged(content)
         if name == GIT_IGNORE:
-            # Whoever compares trees has to know the rules, so these are kept even where files are not.
+            # Comparing trees needs the rules, so these are kept even in a scratch that keeps no files.
             return stamp, self._objects.put(self._pack, b"blob", content)
         return stamp, self._objects.put_file(self._pack, content, known)
 
     def _read_stream(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
-        """Read a large file in pieces straight into the pack; one that keeps changing is given up."""
+        """Read a large file in pieces into the pack; raise Unreadable if it keeps changing."""
         for _ in range(_STREAM_TRIES):
             started_ns = time_ns()
             fd, status = open_file(directory_fd, name)
@@ -157,7 +157,7 @@ class _Reader:
             raise Unreadable(PURGED)
 
     def _is_not_wanted(self, blob: bytes) -> bool:
-        """Return whether a blob is stored, or must not be."""
+        """Return whether a blob is already stored, or must not be."""
         return blob in self._purged or self._objects.has(blob)
 
 
@@ -175,7 +175,7 @@ def _stable_pieces(fd: int, status: os.stat_result) -> Iterator[bytes]:
 
 
 def _has_id(fd: int, status: os.stat_result, started_ns: int, expected: bytes) -> bool:
-    """Read a file a second time if its times are too young to show a write during the first."""
+    """Return whether a file still has an id; read it again only if its times may not show a write."""
     if not is_racy(status.st_mtime_ns, status.st_ctime_ns, started_ns, status.st_size):
         return True
     os.lseek(fd, 0, os.SEEK_SET)
@@ -191,8 +191,8 @@ def _has_id(fd: int, status: os.stat_result, started_ns: int, expected: bytes) -
 def build_trees(scan: Scan, objects: Objects, pack: ObjectSink) -> tuple[bytes, bytes]:
     """Build trees and facts of the directories that changed and of those above them; return the root's ids.
 
-    A directory is built again if something in it changed, or if what its subdirectories gave is not what it
-    was built from: a cache that lost some of its newest rows is noticed here.
+    A directory is built again if something in it changed, or if its subdirectories have other ids than those
+    that it was built from; this also detects a cache that lost some of its newest rows.
     """
     for path, directory in reversed(scan.directories.items()):
         subdirectories = list(scan.children(directory))
@@ -223,10 +223,10 @@ def _build_tree(
 
 
 def _has_same_facts(directory: Directory, below_ids: bytes) -> bool:
-    """Return whether nothing changed in a directory, nor in the facts of those below it.
+    """Return whether neither a directory nor the facts of its subdirectories changed.
 
-    So it is with most on the way up from a file that was edited. What is told of rules at the root is the
-    same as well: with other rules it would have been listed anew.
+    This holds for most directories above an edited file. The rules at the root are unchanged too: with other
+    rules it would have been listed again.
     """
     if directory.is_stale or len(directory.below_ids) != len(below_ids):
         return False
@@ -237,7 +237,7 @@ def _has_same_facts(directory: Directory, below_ids: bytes) -> bool:
 def _build_facts(
     directory: Directory, subdirectories: list[Directory], scan: Scan, objects: Objects, pack: ObjectSink
 ) -> bytes | None:
-    """Build the facts of a directory; None if there is nothing to tell."""
+    """Build the facts of a directory; return None if there are none."""
     is_root = not directory.path
     has_entry = is_root or directory.tree is not None or leaves_out(directory.mode)
     blobs = encode_blobs(directory, scan.rule_files.tombstones.blobs, has_entry=has_entry)
@@ -253,7 +253,7 @@ def _build_facts(
 
 
 def settle(scan: Scan) -> None:
-    """Make the directories fit to be remembered: what a change could hide behind has to be read again."""
+    """Prepare the directories for the cache: entries whose stamps could hide a change must be read again."""
     for directory in scan.changed_directories():
         for row in directory.pending:
             if is_young(directory.file_stamp(row), scan.started_ns):

@@ -1,11 +1,11 @@
-"""A recorded tree read together with its facts: what a path was then, and what changed from one to another.
+"""Read recorded trees with their facts: the state of a path then, and the changes from one tree to another.
 
-Present, absent and unknown are told apart here (invariant 7). A path that the tree does not hold was absent
-if the rules recorded beside the tree would have covered it; if they left it out, or if it is listed as
-skipped, nothing is known of it.
+Present, absent and unknown are distinguished here (invariant 7). A path that the tree does not hold was
+absent if the rules recorded with the tree would have covered it. If they left it out, or if it is listed as
+skipped, its state is unknown.
 
-Two trees are compared by what differs: equal subtrees are passed over. A path of which one of the two can say
-nothing is never in a patch; it is listed as skipped instead.
+Comparing two trees skips equal subtrees. A path that is unknown in one of the two is never in a patch; it is
+listed as skipped instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import stat
 from collections.abc import Iterator
 from functools import cached_property
 
-from shadowtree.base.frozen import replace
 from shadowtree.base.paths import (
     DIRECTORY,
     ROOT,
@@ -22,11 +21,9 @@ from shadowtree.base.paths import (
     PathState,
     RelPath,
     Unknown,
-    from_text,
     is_own_temporary,
     join,
     parent_of,
-    to_text,
 )
 from shadowtree.capture.directories import GIT_IGNORE, ID_SIZE, STAMP_SIZE, Directory, join_ids, leaves_out
 from shadowtree.capture.facts import (
@@ -40,9 +37,9 @@ from shadowtree.capture.facts import (
     decode_rules,
 )
 from shadowtree.capture.rules.coverage import LEFT_OUT, Policy
-from shadowtree.results.messages import ChangedPath, FileDiff, Patch, make_patch
+from shadowtree.results.messages import Patch, make_patch
 from shadowtree.store.git_format import EMPTY_TREE, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry
-from shadowtree.store.objects import Objects, TooLarge
+from shadowtree.store.objects import Objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +50,7 @@ LEFT_OUT_THEN = "an ignore rule excluded it"
 
 
 class RecordedDirectory:
-    """One directory of a recorded tree; it may not have existed, and still knows what its absence means."""
+    """One directory of a recorded tree. It may not have existed: its paths may still be absent or unknown."""
 
     def __init__(self, objects: Objects, tree: bytes | None, facts: bytes | None) -> None:
         self._objects = objects
@@ -62,7 +59,7 @@ class RecordedDirectory:
         self.files: dict[bytes, TreeEntry] = {}
         """The files and links of this directory, by name."""
         self._trees: dict[bytes, bytes] = {}
-        """The directories that the tree has, by name."""
+        """The ids of the directories that the tree has, by name."""
         for entry in () if tree is None or tree == EMPTY_TREE else objects.read_tree(tree):
             if entry.mode == MODE_TREE:
                 self._trees[entry.name] = entry.id
@@ -71,29 +68,29 @@ class RecordedDirectory:
         fact_entries = () if facts is None else objects.read_tree(facts)
         self._fact_ids = {entry.name: entry.id for entry in fact_entries}
         self._missing: frozenset[bytes] = frozenset()
-        """Paths below here that were tracked and absent, as a directory above recorded them."""
+        """Paths below here that were tracked and absent, as the directories above recorded them."""
         self.unknown: str | None = None
-        """Why nothing is known of anything in here."""
+        """Why the state of everything in here is unknown; None if it is not."""
         self._policy: Policy | None = None
         self._is_left_out = False
-        """The rules leave it out; only what an index tracks in it is covered."""
+        """The rules leave it out; only what an index or a `!` rule names in it is covered."""
         self._children: dict[bytes, RecordedDirectory] = {}
 
     @property
     def subdirectories(self) -> set[bytes]:
-        """The names of the directories that the tree or the facts tell of."""
+        """The names of the directories in the tree or in the facts."""
         prefix = len(SUBTREE_PREFIX)
         in_facts = [name[prefix:] for name in self._fact_ids if name.startswith(SUBTREE_PREFIX)]
         return {*self._trees, *in_facts}
 
     def ids_of(self, name: bytes) -> tuple[bytes | None, bytes | None]:
-        """Return tree and facts of the directory `name` in here; with equal ids, all below is equal."""
+        """Return the tree and facts ids of the directory `name`; equal ids mean that all below is equal."""
         return self._trees.get(name), self._fact_ids.get(SUBTREE_PREFIX + name)
 
     def enter(self, name: bytes) -> RecordedDirectory:
-        """Return the directory `name` in this one, as it was or as it was not.
+        """Return the directory `name` in this one, whether or not it existed.
 
-        It takes over the rules from here, or what makes everything in it unknown.
+        It inherits the rules from here, or the reason why everything in it is unknown.
         """
         if name in self._children:
             return self._children[name]
@@ -118,11 +115,14 @@ class RecordedDirectory:
 
     @property
     def is_there(self) -> bool:
-        """Whether there was such a directory, as far as the tree and its facts tell."""
+        """Whether the directory existed, by the tree and its facts."""
         return self.tree is not None or self.facts.is_directory
 
     def state(self, name: bytes, *, as_directory: bool = False) -> Answer:
-        """Return what was at a name in here. Whether what is not there was absent may depend on its kind."""
+        """Return the state of a name in here.
+
+        Rules may leave out only files or only directories, so a missing name may depend on `as_directory`.
+        """
         entry = self.files.get(name)
         if entry is not None:
             return PathState(self.file_mode(entry), entry.id)
@@ -136,7 +136,7 @@ class RecordedDirectory:
         return None if reason is None else Unknown(reason)
 
     def find(self, path: RelPath, *, as_directory: bool = False) -> Answer:
-        """Return what was at a path below here."""
+        """Return the state of a path below here."""
         *above, name = path.split(b"/")
         directory = self
         for part in above:
@@ -151,7 +151,7 @@ class RecordedDirectory:
         return stat.S_IFREG | self.facts.permissions(entry.name, is_executable=is_executable)
 
     def why_unknown(self, name: bytes) -> str | None:
-        """Say why nothing is known of a file that the tree does not hold; None if it was absent."""
+        """Return why the state of a file that the tree does not hold is unknown; None if it was absent."""
         if name in self._missing or name in self.facts.missing:
             return None
         if self.unknown is not None:
@@ -165,19 +165,19 @@ class RecordedDirectory:
 
     @cached_property
     def facts(self) -> DirectoryFacts:
-        """What is recorded of this directory beside its tree."""
+        """The facts of this directory."""
         content = self.read_fact(DIRECTORY_BLOB)
         if content is None:
             return DirectoryFacts()
         return decode_directory(content, (self.facts_id or b"").hex())
 
     def read_fact(self, name: bytes) -> bytes | None:
-        """Read one of the blobs beside the tree; None: it is left out."""
+        """Read one blob of the facts; return None if it is left out."""
         blob = self._fact_ids.get(name)
         return None if blob is None else self._objects.read(b"blob", blob)
 
     def read_gitignore(self) -> bytes | None:
-        """Read the text of the `.gitignore` that was in force; None: there was none, or it was empty."""
+        """Read the text of the `.gitignore` that was in force; None if there was none or it was empty."""
         in_force = self.read_fact(IGNORE_BLOB)
         if in_force is None:
             entry = self.files.get(GIT_IGNORE)
@@ -187,7 +187,7 @@ class RecordedDirectory:
 
 
 def open_recorded(objects: Objects, tree: bytes, facts: bytes) -> RecordedDirectory:
-    """Read a recorded tree from its root on."""
+    """Return the root of a recorded tree."""
     root = RecordedDirectory(objects, tree, facts)
     content = root.read_fact(RULES_BLOB)
     assert content is not None, "facts of a root always hold rules"
@@ -196,9 +196,9 @@ def open_recorded(objects: Objects, tree: bytes, facts: bytes) -> RecordedDirect
 
 
 class PathSearch:
-    """Looks for one path in many trees; what most of them share is read once.
+    """Searches many trees for one path, and reads shared subtrees once.
 
-    With a slash at its end it is that of a directory.
+    A path that ends with a slash is that of a directory.
     """
 
     def __init__(self, objects: Objects, path: RelPath) -> None:
@@ -236,9 +236,9 @@ def compare(before: RecordedDirectory, after: RecordedDirectory) -> Patch:
 
 
 def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Change]:
-    """List what changed from `before` to `after`, both roots, sorted by path: files, links and directories.
+    """List the changes from `before` to `after`, both roots, sorted by path: files, links and directories.
 
-    A file of which one of the two can say nothing is listed with that side unknown; such a directory is not.
+    A file that is unknown in one of the two is listed with that side unknown; such a directory is not listed.
     """
     changes: list[Change] = []
     waiting: list[tuple[RelPath, RecordedDirectory, RecordedDirectory]] = [(ROOT, before, after)]
@@ -246,7 +246,7 @@ def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Ch
         path, old, new = waiting.pop()
         if old.tree == new.tree and old.facts_id == new.facts_id:
             continue
-        # What one of the two left out, the other one may know of.
+        # A name that one of the two skipped may be known in the other.
         skipped = {name for name in (*old.facts.skipped, *new.facts.skipped) if name}
         for name in _names_changed(old, new) | skipped:
             _add(changes, join(path, name), old.state(name), new.state(name))
@@ -263,96 +263,8 @@ def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Ch
     return changes
 
 
-def diff_patch(
-    patch: Patch, objects: Objects, binary_bytes: int = 0, context: int | None = None
-) -> list[FileDiff]:
-    """Show how each path of a patch differs, as text, and which of them were probably renamed.
-
-    Binary contents of up to `binary_bytes` are written into it; `context` lines stand around each change.
-    """
-    diffs = [_diff_path(changed, objects, binary_bytes, context) for changed in patch.files]
-    renames = _find_renames(patch, objects)
-    files = {changed.path: changed for changed in patch.files} if renames else {}
-    for place, new in enumerate(patch.files):
-        if new.path in renames:
-            rename = _diff_rename(files[renames[new.path]], new, objects, binary_bytes, context)
-            diffs[place] = replace(diffs[place], renamed_from=rename.renamed_from, rename=rename)
-    return diffs
-
-
-def _diff_path(changed: ChangedPath, objects: Objects, binary_bytes: int, context: int | None) -> FileDiff:
-    from shadowtree.text.linediff import MAX_TEXT_BYTES
-    from shadowtree.text.unified_diff import CONTEXT_LINES, diff_text, diff_unread
-
-    old_mode, new_mode = changed.old_mode, changed.new_mode
-    blobs = changed.old_blob, changed.new_blob
-    try:
-        old, new = (
-            None if blob is None else objects.read_small(bytes.fromhex(blob), binary_bytes or MAX_TEXT_BYTES)
-            for blob in blobs
-        )
-    except TooLarge:
-        text = diff_unread(changed.path, old_mode=old_mode, new_mode=new_mode, blobs=blobs)
-    else:
-        text = diff_text(
-            changed.path,
-            old,
-            new,
-            old_mode=old_mode,
-            new_mode=new_mode,
-            blobs=blobs,
-            binary=binary_bytes > 0,
-            context=CONTEXT_LINES if context is None else context,
-        )
-    counts = text.additions, text.deletions, text.binary
-    return FileDiff(changed.path, changed.status, *counts, text.patch, exact=text.exact)
-
-
-def _find_renames(patch: Patch, objects: Objects) -> dict[str, str]:
-    """Find by the new path the old one of each file that was probably renamed."""
-    statuses = {changed.status for changed in patch.files}
-    if not statuses >= {"added", "deleted"}:
-        return {}
-    from shadowtree.store.renames import TreeFile, find_renames
-
-    deleted, added = [], []
-    for changed in patch.files:
-        path = from_text(changed.path)
-        if changed.new_blob is None and changed.old_blob is not None and changed.old_mode is not None:
-            deleted.append(TreeFile(path, changed.old_mode, bytes.fromhex(changed.old_blob)))
-        elif changed.old_blob is None and changed.new_blob is not None and changed.new_mode is not None:
-            added.append(TreeFile(path, changed.new_mode, bytes.fromhex(changed.new_blob)))
-    renames = find_renames(deleted, added, objects.read_small)
-    return {to_text(new): to_text(old) for new, old in renames.items()}
-
-
-def _diff_rename(
-    old: ChangedPath, new: ChangedPath, objects: Objects, binary_bytes: int, context: int | None
-) -> FileDiff:
-    """Show how a file differs from the one that it was before."""
-    from shadowtree.text.unified_diff import CONTEXT_LINES, diff_text
-
-    # The same content may be too large to be read. Others are not, or they would not be known to be alike.
-    blobs = [] if old.old_blob == new.new_blob else [old.old_blob, new.new_blob]
-    contents = [objects.read(b"blob", bytes.fromhex(blob)) for blob in blobs if blob is not None]
-    before, after = contents or (b"", b"")
-    text = diff_text(
-        new.path,
-        before,
-        after,
-        old_mode=old.old_mode,
-        new_mode=new.new_mode,
-        renamed_from=old.path,
-        blobs=(old.old_blob, new.new_blob),
-        binary=binary_bytes > 0,
-        context=CONTEXT_LINES if context is None else context,
-    )
-    counts = text.additions, text.deletions, text.binary
-    return FileDiff(new.path, new.status, *counts, text.patch, renamed_from=old.path, exact=text.exact)
-
-
 def _names_changed(old: RecordedDirectory, new: RecordedDirectory) -> set[bytes]:
-    """Name the files whose entries differ, or all if the permission bits beside them do."""
+    """Return the files whose entries differ, or all files if the permission bits in the facts differ."""
     mine, theirs = old.facts, new.facts
     if (mine.modes, mine.exec_mode, mine.plain_mode) != (theirs.modes, theirs.exec_mode, theirs.plain_mode):
         return old.files.keys() | new.files.keys()
@@ -368,17 +280,17 @@ def _add(changes: list[Change], path: RelPath, old: Answer, new: Answer) -> None
 
 # The last tree and a scan
 #
-# Most messages edit files that are there. A scan on top of a census has the directories of those files before
-# its eyes twice, as they were recorded and as they are; where both have the same names, the rows tell all:
+# Most messages only edit existing files. A scan on top of a census has the directories of these files twice,
+# as recorded and as they are now. If both have the same names, comparing the rows is enough:
 #
 #     known    a.py 1f…  b.py 77…  c.py 30…
 #     now      a.py 1f…  b.py e2…  c.py 30…      ──▶ b.py changed, from 77… to e2…
 #
-# As soon as a name came or went anywhere, what that means depends on the rules, and the trees are compared.
+# If a name was added or removed anywhere, the meaning depends on the rules, so the trees are compared.
 
 
 def list_rewritten(scan: Scan, tree: bytes, facts: bytes) -> list[Change] | None:
-    """List what changed since a tree was recorded, by path; None if only comparing the trees can tell.
+    """List the changes since a tree was recorded, by path; return None if the trees must be compared.
 
     The trees of the scan must have been built.
     """
@@ -410,9 +322,9 @@ def _is_alike(known: Directory, now: Directory) -> bool:
 
 
 def _is_whole(path: RelPath, scan: Scan) -> bool:
-    """Return whether a directory as it is known was built from those in it as they are known.
+    """Return whether a known directory was built from its subdirectories as they are known.
 
-    A cache that lost its newest rows in a power cut, and a census that came from there, may mix old and new.
+    A cache that lost its newest rows in a power cut, and a census made from it, may mix old and new.
     """
     known = scan.known(path)
     if known is None:
@@ -422,7 +334,7 @@ def _is_whole(path: RelPath, scan: Scan) -> bool:
 
 
 def _compare_files(known: Directory, now: Directory) -> Iterator[Change]:
-    """Yield the files whose content or mode is another; both views have the same names."""
+    """Yield the changes of files whose content or mode differs; both views have the same names."""
     old_ids, new_ids = bytes(known.ids), bytes(now.ids)
     old_modes, new_modes = known.stats[4::STAMP_SIZE], now.stats[4::STAMP_SIZE]
     if old_ids == new_ids and old_modes == new_modes:

@@ -1,16 +1,16 @@
-"""Look at a worktree: which directories changed, which files must be read, what is left out.
+"""Scan a worktree: which directories changed, which files must be read, and which paths are left out.
 
-A scan reads no file contents but ignore rules, and writes nothing; what is known is never changed, but copied
-first. A directory whose cached listing still holds costs one look per covered file; rules are matched only
-where names came or went, or where the rules themselves changed.
+A scan reads no file contents except ignore rules, and writes nothing; known directories are copied before
+they are changed. A directory whose cached listing is still good costs one stat per covered file; rules are
+matched only where names were added or removed, or where the rules themselves changed.
 
-    root ─▶ look at directory ─▶ cached listing good? ─▶ stamps equal? ─▶ the cached one, as it is
+    root ──▶ visit directory ──▶ cached listing good? ─▶ stamps equal? ─▶ the cached one, as it is
                                         │ no                   │ no
                                         ▼                      ▼
                                   list and judge          note what must be read
 
-With an outlook, what it does not name is as it is known, unless the rules for it changed. On top of a census
-such a scan does not even pass by what it need not look at.
+With a scope, directories that it does not name are taken as known, unless their rules changed. On top of a
+census, such a scan does not even visit them.
 """
 
 from __future__ import annotations
@@ -48,29 +48,36 @@ from shadowtree.capture.rules.coverage import Policy
 from shadowtree.capture.rules.sources import RuleFiles, Surroundings
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
-from shadowtree.system.files import CHANGED_TYPE, Cursor, Unreadable, Vanished, why_unreadable
+from shadowtree.system.files import (
+    CHANGED_TYPE,
+    Cursor,
+    Unreadable,
+    Vanished,
+    stamp_of_directory,
+    why_unreadable,
+)
 from shadowtree.timeline.unprotected import MOST_FILES, encode_stamps
 
-Arm = Callable[[RelPath, int], bool]
-"""Lets a watcher watch a directory, given by its path and an open descriptor, before it is looked at."""
+AddWatch = Callable[[RelPath, int], bool]
+"""Adds a watch on a directory, given by its path and an open descriptor, before the directory is read."""
 
 
 @frozen
 class ScanInput:
-    """What a scan has to know beside what is on the disk."""
+    """The input of a scan, in addition to the disk."""
 
     worktree: str
     settings: Settings
     surroundings: Surroundings
     cache: StatCache | None
-    """What is remembered of the last scan; None: nothing, as there is no store yet."""
+    """The cache of the last scan; None if there is no store yet."""
     was_covered: Callable[[RelPath], bool]
-    """Tells whether any tree has a file above the size limit."""
+    """Returns whether any recorded tree covers a path that is above a limit."""
     clock_ns: Callable[[], int] = DEFAULT_LIMITS.file_clock_ns
 
 
-class Outlook:
-    """What a scan has to look at; everything else is as it is known."""
+class ScanScope:
+    """What a scan must check; everything else is taken as known."""
 
     def __init__(
         self,
@@ -80,52 +87,52 @@ class Outlook:
         suspects: Iterable[RelPath] = (),
     ) -> None:
         self.names = by_directory(paths)
-        """In which directories something may have happened, at which names."""
+        """By directory, the names at which a change was reported."""
         self.suspects = by_directory(suspects)
-        """In which directories something may have happened of which nobody tells, at which names."""
+        """By directory, the names that may have changed without a report."""
         self.directories = frozenset(directories)
-        """Which to look at with all files in them."""
+        """The directories to check with all files in them."""
         self.trees = frozenset(trees)
-        """Which to look at with all that is below them."""
+        """The directories to check with everything below them."""
         ends = {*self.names, *self.suspects, *self.directories, *self.trees}
-        self.ways = {ROOT, *ends, *(above for path in ends for above in ancestors(path))}
-        """These, and every directory that leads to one of them."""
+        self.to_visit = {ROOT, *ends, *(above for path in ends for above in ancestors(path))}
+        """All of these, and every directory above one of them."""
 
 
 class Scan:
-    """What a scan found."""
+    """The result of a scan."""
 
     def __init__(self, started_ns: int, rule_files: RuleFiles, rest: Census | None) -> None:
         self.started_ns = started_ns
         self.rule_files = rule_files
         self.directories: dict[RelPath, Directory] = {}
-        """Those that were visited, every one after the one above it."""
+        """The directories that were visited, each after its parent."""
         self.changed: set[RelPath] = set()
-        """Those of them that differ from what is known."""
+        """Those of them that differ from the known ones."""
         self.gone: frozenset[RelPath] = frozenset()
-        """Directories that are known and not there any more."""
+        """Known directories that no longer exist."""
         self.rules: dict[RelPath, RulesKey] = {}
-        """What is in force at the root and at the top of each repository."""
+        """The rules in force at the root and at the top of each repository."""
         self.aliases: set[int] = set()
-        """The inodes of files with several names that something may have happened to by an uncovered one."""
+        """The inodes of files that may have changed through an uncovered hard link."""
         self.is_whole = rest is None
         """Whether every directory was visited."""
         self._rest = Census() if rest is None else rest
-        """What was not visited is as it is there."""
+        """The known directories: those not visited are taken from here."""
 
     def find(self, path: RelPath) -> Directory | None:
-        """Return a directory as it is now; None if there is none, or none that is looked into."""
+        """Return a directory as it is now; None if it does not exist or is not entered."""
         visited = self.directories.get(path)
         if visited is not None or path in self.gone:
             return visited
         return self._rest.get(path)
 
     def changed_directories(self) -> list[Directory]:
-        """List the directories that differ from what is known, every one after the one above it."""
+        """List the directories that differ from the known ones, each after its parent."""
         return [directory for path, directory in self.directories.items() if path in self.changed]
 
     def state_of(self, path: RelPath) -> PathState | None:
-        """Return the state of a covered file, or of a directory with some in it; None: it is neither."""
+        """Return the state of a covered file, or of a directory with covered files; None if it is neither."""
         directory = self.find(path)
         if directory is not None and directory.tree is not None:
             return DIRECTORY
@@ -138,7 +145,7 @@ class Scan:
         return self._rest.get(path)
 
     def take(self, path: RelPath) -> Directory:
-        """Return a directory that was visited, to change it."""
+        """Return a visited directory to be changed, as a copy of the known one."""
         if path not in self.changed:
             self.directories[path] = self.directories[path].copy()
             self.changed.add(path)
@@ -160,12 +167,12 @@ class Scan:
 
     @property
     def bytes(self) -> int:
-        """How many bytes are covered where it was looked."""
+        """How many bytes are covered in the visited directories."""
         return sum(sum(directory.stats[2::STAMP_SIZE]) for directory in self.directories.values())
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes have to be read."""
+        """How many bytes must be read."""
         return sum(d.file_stamp(row)[2] for d in self.directories.values() for row in d.pending)
 
     @property
@@ -175,7 +182,7 @@ class Scan:
         return self._rest.ignored + sum(len(d.excluded) for d in self.directories.values()) - replaced
 
     def uncovered_files(self) -> Iterator[RelPath]:
-        """Name the files that the rules or their size leave out, by directory; none in ignored ones."""
+        """Yield the files that the rules or their size leave out, by directory, but none in ignored ones."""
         visited = {path for path, directory in self.directories.items() if directory.uncovered_files}
         for path in sorted(visited | self._rest.with_uncovered):
             directory = self.find(path)
@@ -185,7 +192,7 @@ class Scan:
     def skipped(self) -> list[tuple[str, str]]:
         """List the paths that the rules would have covered, with the reason why they are not, sorted.
 
-        Where something is skipped every scan looks again, so all of it was visited.
+        Every scan visits the directories with skipped paths, so the list is complete.
         """
         return sorted(
             (to_text(join(directory.path, name) if name else directory.path), reason)
@@ -194,7 +201,7 @@ class Scan:
         )
 
     def _replaced(self) -> Iterator[Directory]:
-        """Yield what the rest says of directories that were visited, or are gone."""
+        """Yield the known versions of the directories that were visited or are gone."""
         for path in (*self.directories, *self.gone):
             known = self._rest.get(path)
             if known is not None:
@@ -202,39 +209,40 @@ class Scan:
 
 
 def scan_worktree(
-    given: ScanInput, *, census: Census | None = None, outlook: Outlook | None = None, arm: Arm | None = None
+    given: ScanInput,
+    *,
+    census: Census | None = None,
+    scope: ScanScope | None = None,
+    add_watch: AddWatch | None = None,
 ) -> Scan:
-    """Look at a worktree, all of it or what the outlook names; on top of a census only with an outlook."""
+    """Scan a worktree, or only what the scope names; a census requires a scope."""
     indexes = {} if given.cache is None else given.cache.info("indexes") or {}
     rule_files = RuleFiles(given.worktree, given.settings, given.surroundings, indexes)
     scan = Scan(given.clock_ns(), rule_files, census)
-    trees = frozenset({ROOT}) if outlook is None else outlook.trees
+    trees = frozenset({ROOT}) if scope is None else scope.trees
     has_limit = given.settings.max_untracked_dir_files > 0
     with Cursor(given.worktree) as cursor:
-        scanner = _Scanner(given, census, outlook, arm, cursor, scan)
+        scanner = _Scanner(given, census, scope, add_watch, cursor, scan)
         waiting: list[tuple[RelPath, int, Policy | None, bool, bool]] = [(ROOT, NORMAL, None, False, False)]
-        # Directories are passed by each after the one above it; a loop, for any depth.
+        # Each directory is visited after its parent, in a loop instead of a recursion, for any depth.
         while waiting:
             path, mode, above, is_whole, has_new_rules = waiting.pop()
             is_whole = is_whole or path in trees
-            why = scanner.why_left_out(path, mode, above) if has_limit else None
-            if why is not None:
-                scanner.lose(path, why)
-                continue
-            try:
-                found = scanner.visit(path, mode, above, is_whole=is_whole)
-            except (Vanished, Unreadable, OSError) as error:
-                scanner.lose(path, scanner.why_lost(path, error))
-                continue
+            found, why = None, scanner.why_left_out(path, mode, above) if has_limit else None
+            if why is None:
+                try:
+                    found = scanner.visit(path, mode, above, is_whole=is_whole)
+                except (Vanished, Unreadable, OSError) as error:
+                    why = scanner.why_lost(path, error)
             if found is None:
-                scanner.lose(path, None)
+                scanner.lose(path, why)
                 continue
             directory, policy, is_changed = found
             scan.directories[path] = directory
             if is_changed:
                 scan.changed.add(path)
             is_whole = is_whole or scanner.is_unsure_below(directory)
-            has_new_rules = scanner.note_rules(directory, policy) or has_new_rules
+            has_new_rules = scanner.update_rules(directory, policy) or has_new_rules
             for name, sub_mode in reversed(directory.subdirectories):
                 below = join(path, name)
                 if is_whole or has_new_rules or scanner.leads_to(below, sub_mode):
@@ -244,7 +252,7 @@ def scan_worktree(
 
 
 def stamp_uncovered(scan: Scan, worktree: str) -> bytes:
-    """Look at the first files that a scan left out, to tell later which of them changed. None is read."""
+    """Stamp the first files that a scan left out, to find out later which changed. No content is read."""
     top = os.fsencode(worktree) + b"/"
 
     def look() -> Iterator[tuple[RelPath, os.stat_result]]:
@@ -259,8 +267,8 @@ def stamp_uncovered(scan: Scan, worktree: str) -> bytes:
     return encode_stamps(islice(look(), MOST_FILES))
 
 
-def is_there(cursor: Cursor, directory: RelPath, name: bytes) -> bool:
-    """Return whether there is something at a name, unless it is certain that there is nothing."""
+def may_exist(cursor: Cursor, directory: RelPath, name: bytes) -> bool:
+    """Return whether something may be at a name: False only if it is certain that nothing is."""
     try:
         os.stat(name, dir_fd=cursor.enter(directory), follow_symlinks=False)
     except (Vanished, FileNotFoundError, NotADirectoryError):
@@ -271,14 +279,14 @@ def is_there(cursor: Cursor, directory: RelPath, name: bytes) -> bool:
 
 
 class _Scanner:
-    """What is asked of each directory during one scan."""
+    """Visits the directories of one scan."""
 
     def __init__(
         self,
         given: ScanInput,
         census: Census | None,
-        outlook: Outlook | None,
-        arm: Arm | None,
+        scope: ScanScope | None,
+        add_watch: AddWatch | None,
         cursor: Cursor,
         scan: Scan,
     ) -> None:
@@ -289,8 +297,8 @@ class _Scanner:
         self._rule_files = scan.rule_files
         self._lister = Lister(given.settings, scan.rule_files, given.was_covered)
         self._cursor = cursor
-        self._outlook = outlook
-        self._arm = arm
+        self._scope = scope
+        self._add_watch = add_watch
         self._scan = scan
 
     def visit(
@@ -308,12 +316,12 @@ class _Scanner:
         status = os.fstat(fd)
         if (status.st_dev, status.st_ino) in self._private:
             return None
-        if self._arm is not None and (not leaves_out(mode) or (cached is not None and cached.names)):
-            # Before anything is looked at, so that whatever changes afterwards is told.
-            self._arm(path, fd)
+        if self._add_watch is not None and (not leaves_out(mode) or (cached is not None and cached.names)):
+            # Before anything is read, so that every later change is reported.
+            self._add_watch(path, fd)
             status = os.fstat(fd)
-        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        told = () if self._outlook is None else self._outlook.names.get(path, ())
+        stamp = stamp_of_directory(status)
+        told = () if self._scope is None else self._scope.names.get(path, ())
         if cached is not None and told:
             cached = doubt(cached, told)
         if cached is not None and is_listing_good(cached, stamp, mode, fd):
@@ -325,24 +333,24 @@ class _Scanner:
                     return again, policy, again is not cached
         directory, policy = self._lister.list_directory(path, mode, above, fd, cached)
         directory.stamp = stamp
-        is_told_all = not is_whole and self._is_in_sight(path, mode)
+        is_told_all = not is_whole and self._was_watched(path, mode)
         self._note_aliases(directory, told if is_told_all else directory.uncovered(), fd)
         return directory, policy, True
 
     def _is_trusted(self, path: RelPath) -> bool:
-        """Return whether a directory is as it is known, or all but some names in it are."""
-        if self._outlook is None or path in self._outlook.directories:
+        """Return whether a directory may be taken as known, apart from the names in the scope."""
+        if self._scope is None or path in self._scope.directories:
             return False
-        return self._census is not None or path not in self._outlook.ways
+        return self._census is not None or path not in self._scope.to_visit
 
     def _trust(self, cached: Directory, above: Policy | None) -> tuple[Directory, Policy, bool] | None:
-        """Take a directory as it is known, apart from what the outlook names; None: look at all of it."""
-        assert self._outlook is not None
+        """Return a known directory, checking only the scope's names; None if all of it must be checked."""
+        assert self._scope is not None
         path = cached.path
         policy = self._rule_files.make_policy(above, cached)
         if not are_rules_same(cached, policy):
             return None
-        told, suspects = self._outlook.names.get(path, ()), self._outlook.suspects.get(path, ())
+        told, suspects = self._scope.names.get(path, ()), self._scope.suspects.get(path, ())
         if not told and not suspects:
             return cached, policy, False
         fd = self._cursor.enter(path)
@@ -352,31 +360,31 @@ class _Scanner:
         self._note_aliases(again, told, fd)
         return again, policy, again is not cached
 
-    def _is_in_sight(self, path: RelPath, mode: int) -> bool:
-        """Return whether a directory was watched since it was recorded, so that every name was told."""
+    def _was_watched(self, path: RelPath, mode: int) -> bool:
+        """Return whether a directory was watched since it was recorded, so that every change was reported."""
         census = self._census
         return census is not None and path not in census.unwatched and census.has(path, mode)
 
     def _note_aliases(self, directory: Directory, names: Collection[bytes], fd: int) -> None:
-        """Note what may have changed by uncovered names; a whole scan looks at all files anyway."""
+        """Note files that may have changed through uncovered names; a whole scan checks all files anyway."""
         if names and self._census is not None:
             self._scan.aliases |= find_aliases(directory, names, fd)
 
     def why_left_out(self, path: RelPath, mode: int, above: Policy | None) -> str | None:
-        """Say why a directory is left out as a whole, if it is."""
+        """Return why a directory is left out as a whole; None if it is not."""
         return self._lister.why_left_out(path, mode, above, self._cursor)
 
     def why_lost(self, path: RelPath, error: Exception) -> str | None:
-        """Say why a directory cannot be looked at; None if it is not there."""
+        """Return why a directory cannot be read; None if it does not exist."""
         if isinstance(error, Unreadable):
             return error.reason
         if isinstance(error, OSError):
             return why_unreadable(error)
         name = path.rpartition(b"/")[2]
-        return CHANGED_TYPE if name and is_there(self._cursor, parent_of(path), name) else None
+        return CHANGED_TYPE if name and may_exist(self._cursor, parent_of(path), name) else None
 
     def lose(self, path: RelPath, reason: str | None) -> None:
-        """Take a directory out of the one above it, which has to be listed again next time."""
+        """Remove a directory from its parent, which must be listed again next time."""
         if path == ROOT:
             raise WorktreeFailed(self._root, reason or "it no longer exists")
         above, name = self._scan.take(parent_of(path)), path.rpartition(b"/")[2]
@@ -390,20 +398,20 @@ class _Scanner:
     # Which directories come next
 
     def leads_to(self, path: RelPath, mode: int) -> bool:
-        """Return whether a directory has to be passed by: for what is in it, or because it is new."""
-        if self._census is None or self._outlook is None or path in self._outlook.ways:
+        """Return whether a directory must be visited: it is in the scope, new, or under other rules."""
+        if self._census is None or self._scope is None or path in self._scope.to_visit:
             return True
         return not self._census.has(path, mode)
 
     def is_unsure_below(self, directory: Directory) -> bool:
-        """Return whether other directories may be in a directory by the same names, of which nobody told."""
+        """Return whether the directories in a directory may have been replaced by others without a report."""
         if self._census is None or directory.path not in self._census.unwatched:
             return False
         known = self._census.get(directory.path)
         return known is None or known.stamp is None or known.stamp != directory.stamp
 
-    def note_rules(self, directory: Directory, policy: Policy) -> bool:
-        """Return whether other rules are in force from a directory on than when it was recorded."""
+    def update_rules(self, directory: Directory, policy: Policy) -> bool:
+        """Note the rules of a repository; return whether the rules changed from this directory on."""
         path, census = directory.path, self._census
         if path == ROOT or directory.has_repository:
             self._scan.rules[path] = policy.rules_key, policy.tracked_key
@@ -417,7 +425,7 @@ class _Scanner:
         )
 
     def find_gone(self) -> Iterator[RelPath]:
-        """Name the directories that are known and not there any more."""
+        """Yield the known directories that no longer exist."""
         if self._census is None:
             known = () if self._known is None else self._known.paths()
             yield from (path for path in known if self._scan.find(path) is None)

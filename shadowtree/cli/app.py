@@ -1,4 +1,4 @@
-"""The command line as click sees it: the group of all commands, what they share, completion, and the help.
+"""The command line for click: the group of all commands, their shared options, and the help.
 
 `MODULES` names the module of each command; it is imported when the command runs or the help lists it.
 `GROUPS` names the group under which the help lists it.
@@ -14,15 +14,15 @@ from keyword import iskeyword
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 import shadowtree
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.find_shadow import COLOUR_CHOICES, find_wrapped, open_shadow, read_shared
-from shadowtree.cli.format import first_line
+from shadowtree.cli.completion import complete_session
+from shadowtree.cli.exit_codes import FAILED
+from shadowtree.cli.find_shadow import COLOUR_CHOICES, read_shared
 
 Function = Callable[..., int | None]
-"""What a command does: called with the values of the shared options, and with its own."""
+"""The function behind a command: it takes the values of the shared options, then its own parameters."""
 
 MODULES = {
     "record": ("wrap", "protect", "begin", "end", "snapshot", "step", "run", "track", "hook"),
@@ -39,7 +39,7 @@ MODULES = {
     "hooks": ("hooks", "doctor"),
     "remote": ("remote", "push", "fetch", "clone", "resume", "export", "import"),
 }
-"""The modules of `commands/` and the commands that stand in each."""
+"""The modules of `commands/`, with the commands in each."""
 COMMANDS = {name: module for module, names in MODULES.items() for name in names}
 
 EVERYDAY = ("wrap", "begin", "end", "run", "status", "log", "show", "diff", "undo", "redo")
@@ -53,13 +53,12 @@ GROUPS = {
     "Connect": ("hooks", "doctor", "mcp"),
     "Settings": ("config", "help", "uninstall"),
 }
-"""What people do, and the commands for it, in the order of the help."""
+"""The headings of the help, with the commands under each, in order."""
 _ANSWERS = {*GROUPS["Look"], "track", "stats", "du", "check", "config", "help"}
 _ANSWERS |= {"config list", "config get", "watch status", "doctor", "hooks", "hooks status", "hooks print"}
 _ANSWERS |= {"hooks slash", "remote", "remote list", "rewind"}
-"""The commands whose result is what was asked for: --quiet leaves it, and a pager shows it."""
+"""The commands that are run for their output: --quiet still prints it, and it may go through a pager."""
 
-SETTINGS: tuple[str, ...] = shadowtree.Settings.__match_args__
 EPILOG = """\
 \b
 Environment:
@@ -81,67 +80,8 @@ COUNT = click.IntRange(1, 999_999_999)
 COUNT_FROM_0 = click.IntRange(0, 999_999_999)
 
 
-# Completion of ids of messages, branches, sessions and settings. A callback reads the timeline without the
-# lock. It never fails, prints or repairs anything: pressing Tab runs no command yet. In doubt, it completes
-# nothing.
-
-_READ = 500
-"""How many messages are completed: the newest ones."""
-
-Named = Iterable[tuple[str, str]]
-"""Names, each with a line about it, which some shells show."""
-
-
-def _completes(read: Callable[[shadowtree.Shadow], Named]) -> Callable[..., list[CompletionItem]]:
-    """Make click's callback of a function that reads names from the shadow that the line is about."""
-
-    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        try:
-            shared = read_shared(context.ensure_object(dict))
-            with open_shadow(shared, find_wrapped(shared)) as shadow:
-                seen = shadow.only_look()
-                named = list(read(seen.for_last_session() if shared.session is None else seen))
-        except Exception:  # noqa: BLE001  # nothing that goes wrong here may disturb the line being typed
-            return []
-        return [CompletionItem(name, help=about) for name, about in named if name.startswith(incomplete)]
-
-    return complete
-
-
-def _messages(shadow: shadowtree.Shadow) -> Named:
-    return [(message.id, first_line(message.text)) for message in shadow.messages(last=_READ)]
-
-
-def _branches(shadow: shadowtree.Shadow) -> Named:
-    return [(branch.name, first_line(branch.label)) for branch in shadow.branches()]
-
-
-def _sessions(shadow: shadowtree.Shadow) -> Named:
-    return [(each.id, each.agent or "") for each in shadow.sessions()]
-
-
-complete_message = _completes(_messages)
-complete_branch = _completes(_branches)
-complete_ref = _completes(lambda shadow: [*_branches(shadow), *_messages(shadow)])
-complete_session = _completes(_sessions)
-
-
-def complete_command(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Name the commands, or the actions of the one that is there already."""
-    found: click.Command | None = cli
-    for word in context.params.get("words") or ():
-        found = found.get_command(context, word) if isinstance(found, click.Group) else None
-    names = found.list_commands(context) if isinstance(found, click.Group) else []
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def complete_setting(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Name the settings."""
-    return [name for name in SETTINGS if name.startswith(incomplete)]
-
-
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:  # Any: of any option
-    """Keep a shared option where all contexts of the line see it; the one that comes later wins."""
+    """Store a shared option for all contexts of the command line; a later value replaces or extends it."""
     if value in ("", ("",)):
         raise InvalidInput(f"{option.opts[0]} needs a value, not an empty one")
     if value:
@@ -176,18 +116,18 @@ SHARED_OPTIONS = (
     ),
     _share(["--no-pager"], is_flag=True, help="Do not send long output through a pager"),
 )
-"""What every command takes, before its name and after it."""
+"""The options that every command takes, before or after its name."""
 
 
 class Command(click.Command):
-    """A command with the shared options, which refuses an empty word: it is a script's unset variable."""
+    """A command with the shared options; it refuses empty values, usually unset variables of a script."""
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:  # Any: as click takes them
         super().__init__(*arguments, **attributes)
         self.params += SHARED_OPTIONS
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the command's own options; the shared ones stand in the help of the program."""
+        """List the command's own options; the shared ones are in the help of the program."""
         every = (each for each in self.get_params(ctx) if isinstance(each, click.Option))
         own = [each for each in every if each not in SHARED_OPTIONS]
         rows = [row for row in (each.get_help_record(ctx) for each in own) if row is not None]
@@ -197,14 +137,14 @@ class Command(click.Command):
         formatter.write_text("For global options such as --json, run 'shadowtree --help'.")
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Describe `--help` in the manner of the other options."""
+        """Describe `--help` in the style of the other options."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.help = "Show this help"
         return option
 
     def invoke(self, ctx: click.Context) -> Any:  # Any: what the command returns
-        """Run the command, unless a word is empty that must not mean the default."""
+        """Run the command; refuse an empty value, except as a text."""
         for parameter in self.params:
             value = ctx.params.get(parameter.name or "")
             if isinstance(parameter, click.Argument) and value == "":
@@ -218,7 +158,7 @@ class PathsCommand(Command):
     """A command that takes paths after `--`, as git's commands do."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Add the paths."""
+        """Add the paths to the usage line."""
         return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -241,7 +181,7 @@ class Group(Command, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the words begin with, or propose the one that may be meant."""
+        """Find the command that the words begin with; if it is unknown, fail and suggest a similar one."""
         known = self.list_commands(ctx)
         if args[0] not in known and not ctx.resilient_parsing:
             what = "no such command" if ctx.parent is None else f"{ctx.info_name} has no action"
@@ -250,10 +190,10 @@ class Group(Command, click.Group):
 
 
 class LazyGroup(Group):
-    """The commands of `COMMANDS`, each imported when it is asked for."""
+    """The commands of `COMMANDS`, each imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name all commands, in the order of the help."""
+        """List all commands, in the order of the help."""
         grouped = [name for names in GROUPS.values() for name in names]
         return list(dict.fromkeys([*EVERYDAY, *grouped, *COMMANDS]))
 
@@ -263,7 +203,7 @@ class LazyGroup(Group):
         click.Command.format_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by group, after those of every day."""
+        """List the everyday commands first, then the others by group."""
         width = max(map(len, COMMANDS))
         rest = {title: [name for name in names if name not in EVERYDAY] for title, names in GROUPS.items()}
         for title, names in {"Every day": list(EVERYDAY), **rest}.items():
@@ -277,12 +217,12 @@ class LazyGroup(Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"shadowtree.cli.commands.{COMMANDS[cmd_name]}")
-        # A word of Python cannot be the name of a function.
+        # A Python keyword cannot be the name of a function.
         found: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return found
 
     def invoke(self, ctx: click.Context) -> Any:  # Any: what the command returns
-        """Run the command; click would write an empty line for an interrupt, and call it something else."""
+        """Run the command; turn Ctrl-C into `Abort` before click does, which would print an empty line."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
@@ -295,31 +235,31 @@ def command(
     of: Group | None = None,
     **attributes: Any,  # Any: as click takes them
 ) -> Callable[[Function], click.Command]:
-    """Make a command of a function, or an action `of` a group; its docstring is the help."""
+    """Make a command from a function, or an action of the group `of`; its docstring is the help."""
     make = click.command if of is None else of.command
     return lambda function: make(name, **{"cls": Command, **attributes})(_pass_shared(function))
 
 
 def group(function: Function) -> Group:
-    """Make a command that has actions of a function, which is called if none is given."""
+    """Make a command with actions from a function, which is called if no action is given."""
     make = click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[ACTION ARGUMENTS]")
     return make(_pass_shared(function))
 
 
 def _pass_shared(function: Function) -> Function:
-    """Call a command with the values of the shared options first."""
+    """Wrap a function so that it is called with the values of the shared options first."""
 
     @wraps(function)
     def call(**values: Any) -> int | None:  # Any: of the command's parameters
         context = click.get_current_context()
         if context.invoked_subcommand is not None:
-            # A command with actions is called before its action, which is what was asked for.
+            # click calls the function of a group before the action, but only the action was requested.
             return None
         path = context.command_path.removeprefix("shadowtree ")
-        # Of what changes nothing the plan was asked for.
+        # A dry run is made for its output, the plan.
         is_answer = path in _ANSWERS or bool(values.get("dry_run"))
         if path in ("begin", "snapshot"):
-            is_answer = values.get("id") is None  # the id that was made
+            is_answer = values.get("id") is None  # then the output is the new id
         return function(read_shared(context.ensure_object(dict), is_answer=is_answer), **values)
 
     return call
@@ -357,8 +297,8 @@ def run(words: list[str]) -> int:
     try:
         return cli.main(words, "shadowtree", standalone_mode=False) or 0
     except SystemExit as done:
-        # A shell's completion was written, or the reader of our output has gone.
-        return done.code if isinstance(done.code, int) else 1
+        # Shell completion is done, or the reader of our output has closed the pipe.
+        return done.code if isinstance(done.code, int) else FAILED
     except click.Abort as interrupt:
         raise KeyboardInterrupt from interrupt
     except click.UsageError as error:
@@ -366,12 +306,12 @@ def run(words: list[str]) -> int:
 
 
 def _propose(word: str, known: Iterable[str]) -> str:
-    """Name what may have been meant by an unknown word."""
+    """Suggest a known name that is similar to an unknown word."""
     return "".join(f" (did you mean {name!r}?)" for name in get_close_matches(word, list(known), n=1))
 
 
 def _describe(error: click.UsageError) -> str:
-    """Make one line of click's sentence, in our manner."""
+    """Rewrite click's error as one line in our style."""
     path = error.ctx.command_path if error.ctx else "shadowtree"
     if isinstance(error, click.NoSuchOption):
         close = _propose(error.option_name, error.possibilities or ())
@@ -382,7 +322,7 @@ def _describe(error: click.UsageError) -> str:
 
 
 def _describe_value(error: click.UsageError) -> str | None:
-    """Say what a parameter takes that was given something else; None: that is not what is wrong."""
+    """Describe the values that a parameter takes; None: the error is not about a wrong value."""
     if not isinstance(error, click.BadParameter) or error.param is None:
         return None
     parameter = error.param

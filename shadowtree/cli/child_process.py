@@ -1,8 +1,8 @@
-"""Run a program in our place: with our streams, our terminal and the signals that we get.
+"""Run a program in our place: with our streams, our terminal and the signals sent to us.
 
-It stays in our process group, so that pipelines and job control are as they would be without us. What the
-terminal sends, such as Ctrl-C, goes to the whole group: the program has it already. What a process sends to
-us is passed on. We stop when the program stops, and go on when it does.
+It stays in our process group, so pipelines and job control work as they would without us. Signals of the
+terminal, such as Ctrl-C, go to the whole group, so the program has them already. Signals that a process sends
+to us are passed on. We stop when the program stops, and continue when it continues.
 """
 
 from __future__ import annotations
@@ -13,49 +13,49 @@ import signal
 import sys
 from collections.abc import Mapping
 
+from shadowtree.cli.exit_codes import CANNOT_EXECUTE, COMMAND_NOT_FOUND
+
 _LEFT_ALONE = frozenset(
     getattr(signal, name)
     for name in ("SIGKILL", "SIGSTOP", "SIGTTIN", "SIGTTOU", "SIGCHLD", "SIGURG", "SIGWINCH", "SIGINFO")
     if hasattr(signal, name)
 )
-"""What nobody can hold back, and what ends nobody."""
+"""Signals that cannot be blocked, or that do not end a process."""
 _OF_THE_TERMINAL = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP})
-"""What the kernel sends to a whole group; all else, such as the end of a timer, is for one process."""
+"""Signals that the kernel sends to a whole group; others, such as the end of a timer, are for one process."""
 PASSED_ON = frozenset(signal.valid_signals()) - _LEFT_ALONE
-"""What the program is told too: all that would end us and leave it running, or stop it, or let it go on."""
+"""Signals for the program too: those that would end us and leave it running, or that stop or continue it."""
 
 _HELD = PASSED_ON | {signal.SIGCHLD}
 _IGNORED_BY_PYTHON = tuple(
     getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ") if hasattr(signal, name)
 )
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
-"""The exit codes of a shell that cannot run a program."""
 
 
 class CannotRun(Exception):
-    """The program is not there, or it cannot be run."""
+    """The program does not exist, or it cannot be run."""
 
     def __init__(self, name: str, error: OSError) -> None:
         is_missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
         why = "command not found" if is_missing else error.strerror or str(error)
-        self.exit_code = _NOT_FOUND if is_missing else _NOT_EXECUTABLE
+        self.exit_code = COMMAND_NOT_FOUND if is_missing else CANNOT_EXECUTE
         super().__init__(f"{name}: {why}")
 
 
 class Relay:
-    """While it is entered, signals are held back, so that nothing ends us before the program has ended.
+    """A context in which signals are blocked, so that nothing ends us before the program has ended.
 
-    Only for a process without other threads: a signal goes to any thread that does not hold it back.
+    Only for a process without other threads: a signal goes to any thread that does not block it.
     """
 
     def __enter__(self) -> Relay:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
-        # Our parent may have chosen to ignore it, and then the system would not report how the program ended.
+        # If our parent ignores SIGCHLD, we inherit that, and could not learn how the program ended.
         self._on_child = signal.signal(signal.SIGCHLD, lambda number, frame: None)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # What came since is answered: the program has ended.
+        # Discard the signals that came since: the program has ended.
         while late := signal.sigpending() & _HELD:
             signal.sigwait(late)
         signal.signal(signal.SIGCHLD, self._on_child)
@@ -64,9 +64,9 @@ class Relay:
     def run(
         self, path: str, words: tuple[str, ...], environment: Mapping[str, str], *, output_fd: int = 1
     ) -> int:
-        """Run the program to its end; return its exit code, or minus the signal that it died of.
+        """Run the program to its end; return its exit code, or minus the number of the signal that killed it.
 
-        What it writes to its standard output goes to our descriptor `output_fd`.
+        Its standard output goes to our descriptor `output_fd`.
         """
         actions = [] if output_fd == 1 else [(os.POSIX_SPAWN_DUP2, output_fd, 1)]
         try:
@@ -97,15 +97,15 @@ def find_program(name: str, search: str) -> str:
 
 
 def die_of(number: int) -> None:
-    """Die of the signal that the program died of, so that our parent sees just that.
+    """Die of the signal that killed the program, so that our parent sees the same.
 
-    Returns where that is not possible, such as in the first process of a container.
+    Return if that is not possible, such as in the first process of a container.
     """
     import resource
 
     sys.stdout.flush()
     sys.stderr.flush()
-    # The program has left its core already, if it was to leave one.
+    # The program has already dumped its core, if it was to dump one.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
@@ -114,7 +114,7 @@ def die_of(number: int) -> None:
 
 
 def _wait(pid: int) -> int:
-    """Pass on signals until the program has ended, and give what the system says of its end."""
+    """Pass on signals until the program has ended; return its wait status."""
     while True:
         number, is_for_us_alone = _next_signal(pid)
         if number != signal.SIGCHLD:
@@ -129,10 +129,10 @@ def _wait(pid: int) -> int:
 
 
 def _next_signal(pid: int) -> tuple[int, bool]:
-    """Wait for a signal; return whether it is to be passed on.
+    """Wait for a signal; return it, and whether to pass it on.
 
-    The program has what the terminal sent, because that went to the whole group, and what it sent itself. But
-    it may have left our group, as an interactive shell does, and then only we are told to go on.
+    The program already has signals of the terminal, which go to the whole group, and needs none that it sent
+    itself. But it may have left our group, as an interactive shell does, and then only we receive SIGCONT.
     """
     if sys.platform == "darwin":
         number = signal.sigwait(_HELD)
@@ -145,7 +145,7 @@ def _next_signal(pid: int) -> tuple[int, bool]:
 
 
 def _is_in_foreground() -> bool:
-    """Guess, where the system does not tell, whether a signal came from the terminal."""
+    """Guess whether a signal came from the terminal, where the system does not report it."""
     try:
         fd = os.open("/dev/tty", os.O_RDWR)
     except OSError:
@@ -159,14 +159,14 @@ def _is_in_foreground() -> bool:
 
 
 def _stop_too() -> None:
-    """Stop, because the program has, until we are continued.
+    """Stop, because the program has stopped, until we are continued.
 
-    By the terminal's own signal: nothing happens then if nobody is there who could let us go on.
+    SIGTSTP, as from the terminal, has no effect in an orphaned process group, where nobody could continue us.
     """
     if signal.SIGCONT in signal.sigpending():
-        # Both were stopped and both go on, only we were quicker.
+        # Both of us were stopped and continued, only we were quicker.
         return
-    # Sent while it is held back: one that is waiting already makes no second one.
+    # Sent while it is blocked, so that one that is already pending does not stop us a second time.
     os.kill(os.getpid(), signal.SIGTSTP)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})

@@ -1,7 +1,7 @@
-"""What the command line says when something failed, and the exit code.
+"""How the command line reports errors: the message, the advice, and which of the `exit_codes`.
 
-The library's errors tell what happened; advice is given here. The first class in an error's line of
-descent that stands in `ANSWERS` answers for it.
+The library's errors say what happened; the advice is here. It comes from the first class in an error's
+method resolution order that is in `ANSWERS`.
 """
 
 from __future__ import annotations
@@ -11,63 +11,75 @@ import traceback
 
 from shadowtree.base import errors
 from shadowtree.base.frozen import frozen, replace
+from shadowtree.cli.exit_codes import (
+    FAILED,
+    INTERRUPTED,
+    LOCKED,
+    NOT_WRAPPED,
+    NOTHING_CHANGED,
+    STORE_DAMAGED,
+    UNKNOWN_NAME,
+    WRONG_USAGE,
+)
 from shadowtree.cli.output import can_ask, say, talk, write_json
 
 MERGE_WAS_TRIED = "a merge was tried"
-"""A note on a conflict that merging did not solve: then the advice does not propose to merge."""
+"""The note on a conflict that merging did not solve, so that the advice does not suggest merging."""
 
 
 @frozen
 class Answer:
-    """How the command line answers to a class of errors."""
+    """The exit code and the advice for a class of errors."""
 
     exit_code: int
     advice: str = ""
-    """What the user can try; `{error}` stands for the error, and `{quoted}` for its words in a shell."""
+    """What the user can try; `{error}` is the error, and `{quoted}` has its attributes quoted for a shell."""
 
 
 ANSWERS: dict[type[BaseException], Answer] = {
-    errors.ShadowError: Answer(1),
-    errors.InvalidInput: Answer(2),
-    errors.AmbiguousSession: Answer(2, "choose one, such as --session {quoted.session}"),
-    errors.ArchivedMessage: Answer(2, "run 'shadowtree switch {error.number}'"),
-    errors.DuplicateMessage: Answer(2, "use another id"),
-    errors.NotWrapped: Answer(10, "run 'shadowtree wrap' first"),
+    errors.ShadowError: Answer(FAILED),
+    errors.InvalidInput: Answer(WRONG_USAGE),
+    errors.AmbiguousSession: Answer(WRONG_USAGE, "choose one, such as --session {quoted.session}"),
+    errors.ArchivedMessage: Answer(WRONG_USAGE, "run 'shadowtree switch {error.number}'"),
+    errors.DuplicateMessage: Answer(WRONG_USAGE, "use another id"),
+    errors.NotWrapped: Answer(NOT_WRAPPED, "run 'shadowtree wrap' first"),
     errors.WorktreeMoved: Answer(
-        10, "if it was, run 'shadowtree wrap {quoted.worktree} --adopt {quoted.store}'"
+        NOT_WRAPPED, "if it was, run 'shadowtree wrap {quoted.worktree} --adopt {quoted.store}'"
     ),
-    errors.WorktreeReplaced: Answer(10, "run 'shadowtree wrap' to start a new history; that store is kept"),
-    errors.ForeignStore: Answer(10, "use another --store"),
-    errors.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
-    errors.UnknownName: Answer(12),
-    errors.UnknownRemote: Answer(12, "add it with 'shadowtree remote add {quoted.name} URL'"),
-    errors.UnknownMessage: Answer(12, "run 'shadowtree log' to list messages"),
-    errors.AmbiguousMessage: Answer(2, "use the full id or the number, such as 7"),
-    errors.ForgottenMessage: Answer(12, "run 'shadowtree log' to list what is left"),
-    errors.UnknownBranch: Answer(12, "run 'shadowtree branches' to list branches"),
-    errors.UnknownStep: Answer(12, "run 'shadowtree show {quoted.message_id}' to list its steps"),
-    errors.UnknownTree: Answer(12, "run 'shadowtree log' to list messages"),
-    errors.ForgottenTree: Answer(12, "run 'shadowtree log' to list what is left"),
-    errors.Conflict: Answer(13, "use --on-conflict merge, keep or overwrite"),
-    errors.NotConfirmed: Answer(13, "add --yes to confirm"),
-    errors.PlanOutdated: Answer(13, "use --dry-run to see the new one"),
-    errors.BroadWorktree: Answer(1, "add --allow-broad to wrap it anyway"),
+    errors.WorktreeReplaced: Answer(
+        NOT_WRAPPED, "run 'shadowtree wrap' to start a new history; that store is kept"
+    ),
+    errors.ForeignStore: Answer(NOT_WRAPPED, "use another --store"),
+    errors.Locked: Answer(LOCKED, "try again later, or wait longer with --set lock_timeout=60"),
+    errors.UnknownName: Answer(UNKNOWN_NAME),
+    errors.UnknownRemote: Answer(UNKNOWN_NAME, "add it with 'shadowtree remote add {quoted.name} URL'"),
+    errors.UnknownMessage: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list messages"),
+    errors.AmbiguousMessage: Answer(WRONG_USAGE, "use the full id or the number, such as 7"),
+    errors.ForgottenMessage: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list what is left"),
+    errors.UnknownBranch: Answer(UNKNOWN_NAME, "run 'shadowtree branches' to list branches"),
+    errors.UnknownStep: Answer(UNKNOWN_NAME, "run 'shadowtree show {quoted.message_id}' to list its steps"),
+    errors.UnknownTree: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list messages"),
+    errors.ForgottenTree: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list what is left"),
+    errors.Conflict: Answer(NOTHING_CHANGED, "use --on-conflict merge, keep or overwrite"),
+    errors.NotConfirmed: Answer(NOTHING_CHANGED, "add --yes to confirm"),
+    errors.PlanOutdated: Answer(NOTHING_CHANGED, "use --dry-run to see the new one"),
+    errors.BroadWorktree: Answer(FAILED, "add --allow-broad to wrap it anyway"),
     errors.WorktreeTooBig: Answer(
-        1, "exclude files in .shadowtreeignore, or add --set {error.setting}={error.found}"
+        FAILED, "exclude files in .shadowtreeignore, or add --set {error.setting}={error.found}"
     ),
-    errors.OutOfSpace: Answer(1, "free some space, or use --store on another disk"),
-    errors.UnsafePath: Answer(1, "use --store with a directory that only you can write to"),
-    errors.StoreFailed: Answer(1),
-    errors.WorktreeFailed: Answer(1),
-    errors.DaemonFailed: Answer(1),
-    errors.PerhapsDone: Answer(1, "run 'shadowtree log' and 'shadowtree status' to find out"),
-    errors.RemoteFailed: Answer(1),
-    errors.RemoteRefused: Answer(1),
-    errors.RemoteDamaged: Answer(1),
-    errors.MissingExtra: Answer(1, "run pip install 'shadowtree[{error.extra}]'"),
-    errors.StoreTooNew: Answer(1, "upgrade shadowtree"),
-    errors.StoreTooOld: Answer(1, "move it away and start again"),
-    errors.StoreDamaged: Answer(15),
+    errors.OutOfSpace: Answer(FAILED, "free some space, or use --store on another disk"),
+    errors.UnsafePath: Answer(FAILED, "use --store with a directory that only you can write to"),
+    errors.StoreFailed: Answer(FAILED),
+    errors.WorktreeFailed: Answer(FAILED),
+    errors.DaemonFailed: Answer(FAILED),
+    errors.PerhapsDone: Answer(FAILED, "run 'shadowtree log' and 'shadowtree status' to find out"),
+    errors.RemoteFailed: Answer(FAILED),
+    errors.RemoteRefused: Answer(FAILED),
+    errors.RemoteDamaged: Answer(FAILED),
+    errors.MissingExtra: Answer(FAILED, "run pip install 'shadowtree[{error.extra}]'"),
+    errors.StoreTooNew: Answer(FAILED, "upgrade shadowtree"),
+    errors.StoreTooOld: Answer(FAILED, "move it away and start again"),
+    errors.StoreDamaged: Answer(STORE_DAMAGED),
 }
 
 
@@ -75,12 +87,12 @@ _WITHOUT_OPEN = "run 'shadowtree begin' first"
 _AFTER_MERGING = "use --on-conflict keep or overwrite"
 _IN_THE_WAY = "move them away, or use 'shadowtree resume' with --on-conflict overwrite"
 _AFTER_COLLIDING = "use --markers, --on-conflict keep or overwrite"
-"""What is left to try for a conflict if merging did not do."""
+"""What the user can still try if merging did not solve a conflict."""
 
 
 @frozen
 class Failure:
-    """What is reported of an error."""
+    """What is reported about an error."""
 
     name: str
     message: str
@@ -89,7 +101,7 @@ class Failure:
 
 
 def report(error: BaseException, *, as_json: bool, has_advice: bool = True) -> int:
-    """Report an error in one line, and in a JSON document if one was asked for; return the exit code."""
+    """Report an error in one line, with `as_json` also in a JSON document; return the exit code."""
     failure = explain(error)
     if os.environ.get("SHADOWTREE_DEBUG") == "1":
         traceback.print_exception(error)
@@ -106,23 +118,23 @@ def report(error: BaseException, *, as_json: bool, has_advice: bool = True) -> i
 
 
 def explain(error: BaseException) -> Failure:
-    """Decide what to report of an error that ended a command."""
+    """Decide what to report about an error that ended a command."""
     for known in type(error).__mro__:
         if known in ANSWERS:
             answer = ANSWERS[known]
             advice = _advise(error) or answer.advice.format(error=error, quoted=_Quoted(error))
             return Failure(known.__name__, str(error), answer.exit_code, advice)
-    # Python 3.11 makes it a RuntimeError if it comes while a class is made, as an import does.
+    # Python 3.11 turns Ctrl-C during the creation of a class, as in an import, into a RuntimeError.
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
-        return Failure("Interrupted", "interrupted", 130)
+        return Failure("Interrupted", "interrupted", INTERRUPTED)
     if isinstance(error, OSError) and error.strerror:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        return Failure(type(error).__name__, where + error.strerror, 1)
-    return Failure("InternalError", f"internal error: {type(error).__name__}: {error}", 1)
+        return Failure(type(error).__name__, where + error.strerror, FAILED)
+    return Failure("InternalError", f"internal error: {type(error).__name__}: {error}", FAILED)
 
 
 class _Quoted:
-    """What an error carries, as words that can be typed."""
+    """The attributes of an error, quoted for a shell."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -134,7 +146,7 @@ class _Quoted:
 
 
 def _advise(error: BaseException) -> str | None:
-    """Say what to do where that depends on more than the class of the error; None: it does not."""
+    """Return advice that depends on more than the class of the error; None: there is none."""
     if isinstance(error, errors.UnknownMessage) and error.__dict__.get("name") == "":
         return _WITHOUT_OPEN
     if not isinstance(error, errors.Conflict) or not error.conflicts:
@@ -149,7 +161,7 @@ def _advise(error: BaseException) -> str | None:
 
 
 def to_document(error: BaseException) -> dict[str, object]:
-    """Return the JSON document of an error; if nothing was done yet, with the outcome or the plan."""
+    """Return the JSON document of an error: with the plan if it was not done; for a conflict, the outcome."""
     failure = explain(error)
     told: dict[str, object] = {"error": failure.name, "message": failure.message}
     if isinstance(error, errors.NotConfirmed | errors.PlanOutdated):
@@ -163,7 +175,7 @@ def to_document(error: BaseException) -> dict[str, object]:
 
 
 def _empty(value: object) -> object:
-    """Return what stands for a value of a plan of which nothing was done."""
+    """Return 0 for a number and an empty list for a list, because nothing was done; keep other values."""
     if isinstance(value, int) and not isinstance(value, bool):
         return 0
     return [] if isinstance(value, list) else value

@@ -1,7 +1,8 @@
-"""Where a command line begins and ends: choose a parser, run, report what failed, give the exit code.
+"""The entry point of the command line: choose a parser, run, report errors, return the exit code.
 
-Whatever happens, a person sees a result or one line, never a traceback. Nothing heavy is imported up here,
-because every command pays for it: click comes in only when `fast` does not understand the words.
+Whatever happens, the user sees a result or one line, and no traceback unless SHADOWTREE_DEBUG is 1. Nothing
+heavy is imported at the top, because every command pays for it: click is loaded only when `fast` does not
+understand the words.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         exit_code = _run_and_report(words)
         _flush()
-    except OSError as error:  # the reader of our output has gone, or its disk is full: nobody is left to tell
+    except OSError as error:  # the pipe is closed or the disk is full, so no message would arrive
+        from shadowtree.cli.exit_codes import FAILED
         from shadowtree.cli.output import drop_output
 
         drop_output()
-        return 0 if isinstance(error, BrokenPipeError) else 1
+        return 0 if isinstance(error, BrokenPipeError) else FAILED
     return exit_code
 
 
@@ -60,13 +62,13 @@ def _flush() -> None:
 
 
 def _asks_for_json(words: list[str]) -> bool:
-    """Look at the words themselves: the line may be one that no parser understood."""
+    """Search the words themselves, because the line may be one that no parser understands."""
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
 def _reopen_closed_streams() -> None:
-    """Reopen a closed standard stream at its descriptor, or the next file opened would get that number."""
+    """Reopen closed standard streams on /dev/null, or the next files opened would get their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The system hands out the lowest free number, which is that of the stream.
+            # The system returns the lowest free descriptor, which is that of the stream.
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))

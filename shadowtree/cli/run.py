@@ -1,7 +1,7 @@
-"""The command `run`: whatever another command does is one message.
+"""The command `run`: record everything that another command does as one message.
 
-To the command it is as if shadowtree were not there: see `child_process`. A run inside an open message is a
-step of it: that message would otherwise be cut in two.
+The command runs as if shadowtree were not there: see `child_process`. A run inside an open message becomes a
+step of it, because a new message would cut that one in two.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 
 import shadowtree
-from shadowtree.base.errors import Conflict, DuplicateMessage, InvalidInput, ShadowError, UnknownMessage
+from shadowtree.base.errors import Conflict, DuplicateMessage, InvalidInput, ShadowError
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.child_process import CannotRun, Relay, die_of, find_program
 from shadowtree.cli.errors import to_document
+from shadowtree.cli.exit_codes import FAILED, SIGNALLED
 from shadowtree.cli.fast_commands import (
     describe_patch,
     list_warnings,
@@ -32,24 +33,20 @@ if TYPE_CHECKING:
 
     Record = Message | Step
     Recorded = Record | None
-    """None: the command changed nothing, so that there is nothing to record."""
+    """None: the command changed nothing, so nothing is recorded."""
     Undone = Outcome | ShadowError | None
-    """The result of undoing it, or why it failed; None: it was not to be undone."""
+    """The result of undoing it, or why that failed; None: it was not to be undone."""
 
-_NOT_RECORDED = 1
-"""The exit code if a command succeeded, and what it changed could not be recorded."""
 _NOBODYS = "it changed during the run, outside any message of this session"
-_SIGNALLED = 128
-"""What a shell adds to the number of a signal to make an exit code of it."""
 _LONGEST_NAME = 60
-"""How many characters of the command line name a step."""
+"""The most characters of the command line in the name of a step."""
 
 
 @frozen
 class _Begun:
-    """A run whose beginning is recorded: as a message, or as a step of the message that is open.
+    """A run whose beginning is recorded, as a message or as a step of the open message.
 
-    The store is open at the beginning and at the end alone; in between it is the command's to use.
+    The store is open only at the beginning and at the end; in between, the command may use it.
     """
 
     shared: Shared
@@ -58,7 +55,7 @@ class _Begun:
 
     @property
     def message(self) -> str:
-        """The id of the message that it is, or is a step of."""
+        """The id of the message, or of the message that the step belongs to."""
         return self.record.id if isinstance(self.record, Message) else self.record.message
 
 
@@ -112,15 +109,16 @@ def run(
         failure = None
         try:
             output_fd = 2 if writes_json() else 1
-            # What the command records by itself goes to the same session.
+            # If the command records something itself, it goes to the same session.
             environment = {**os.environ, "SHADOWTREE_SESSION": shared.recording_session}
             code = relay.run(path, command, environment, output_fd=output_fd)
         except CannotRun as error:
             code, failure = error.exit_code, error
         record, undo = _end(begun, undoes=undo_on_fail and code != 0)
     exit_code = _report(code, failure, record, undo, shared.recording_session, is_required=not best_effort)
+    # The command may have succeeded although its changes could not be recorded.
     is_failed = isinstance(record, ShadowError) and not best_effort
-    return _NOT_RECORDED if exit_code == 0 and is_failed else exit_code
+    return FAILED if exit_code == 0 and is_failed else exit_code
 
 
 def _make_id() -> str:
@@ -137,7 +135,7 @@ def _try_begin(
     undoes: bool,
     is_required: bool,
 ) -> _Begun | ShadowError:
-    """Record where it begins; return the error if that fails and recording is not required."""
+    """Record the beginning of the run; return the error if that fails and recording is not required."""
     try:
         return _begin(shared, id, words, undoes=undoes)
     except ShadowError as error:
@@ -159,7 +157,7 @@ def _begin(
         if around is None:
             return _Begun(shared, worktree, shadow.begin(id or _make_id(), progress=bar, **words))
         if around.id == id:
-            # To begin it again would change nothing, and its end is not ours to report.
+            # Beginning it again would change nothing, and its end is not ours to report.
             raise DuplicateMessage(id, shadow.session)
         if undoes:
             # An act would end the open message, which goes on after this run.
@@ -169,7 +167,7 @@ def _begin(
 
 
 def _name_step(text: str, taken: set[str]) -> str:
-    """Name a step after its command, and number it if there is one with that name."""
+    """Name a step after its command, and number it if the name is taken."""
     printable = "".join(character if character.isprintable() else " " for character in text)
     base = name = printable.strip()[:_LONGEST_NAME].rstrip() or "run"
     number = 1
@@ -180,7 +178,7 @@ def _name_step(text: str, taken: set[str]) -> str:
 
 
 def _find_open(shadow: shadowtree.Shadow) -> Message | None:
-    """Return the open message of the session."""
+    """Return the open message of the session, if there is one."""
     last = shadow.messages(last=1) if shadow.is_wrapped else []
     return next((message for message in last if message.state == "open"), None)
 
@@ -195,7 +193,7 @@ def _end(begun: _Begun | ShadowError, *, undoes: bool) -> tuple[Recorded | Shado
             # The command may have recorded in the session itself, which ended the message before the run did.
             is_cut = open_message is None or open_message.id != begun.message
             if isinstance(begun.record, Step):
-                return _end_step(shadow, begun.record, is_cut=is_cut), None
+                return shadow.end_step(begun.record.name, message=begun.message), None
             message = shadow.end_or_drop(begun.message, progress=bar)
     except ShadowError as error:
         return error, error if undoes else None
@@ -208,36 +206,25 @@ def _end(begun: _Begun | ShadowError, *, undoes: bool) -> tuple[Recorded | Shado
         return message, error
 
 
-def _end_step(shadow: shadowtree.Shadow, step: Step, *, is_cut: bool) -> Step:
-    """End the step of a run; the end of its message has ended it too."""
-    if not is_cut:
-        return shadow.end_step(step.name)
-    message, _ = shadow.show(step.message)
-    for ended in message.steps:
-        if ended.name == step.name:
-            return ended
-    raise UnknownMessage(step.name)
-
-
 # Undoing
 
 
 def _undo(shadow: shadowtree.Shadow, name: str) -> Outcome:
-    """Undo a message and the later ones, without asking whether much may be deleted."""
+    """Undo a message and the later ones, without confirmation even if much is deleted."""
     return shadow.revert(name, confirm=lambda plan: True)
 
 
 def _undo_all(shadow: shadowtree.Shadow, run: Message) -> Outcome:
-    """Undo all that changed since the message of a run began, which the command itself ended.
+    """Undo everything since the message `run` began, which the command itself ended.
 
-    What no message holds because it came last becomes one first; an open one holds it.
+    Changes after the last message are first recorded as one, unless a message is open, which has them anyway.
     """
     status = shadow.status()
     if status.open is None and status.changed:
         text = f"what {run.id} did after its last message"
         shadow.snapshot(_make_id(), text=text, inferred=True)
     outcome = _undo(shadow, _find_first(shadow, run))
-    # What is still not as it was before the run is listed as skipped.
+    # Paths that are still not as they were before the run are listed as skipped.
     known = {skipped.path for skipped in outcome.skipped}
     paths = (changed.path for changed in shadow.patch(run.before).files)
     left = [Skipped(path, _NOBODYS) for path in paths if path not in known]
@@ -245,7 +232,7 @@ def _undo_all(shadow: shadowtree.Shadow, run: Message) -> Outcome:
 
 
 def _find_first(shadow: shadowtree.Shadow, run: Message) -> str:
-    """Name the first message since the run began that is in force; the run's own if none is."""
+    """Return the id of the first message in force since the run began; the run's own if there is none."""
     (last,) = shadow.messages(last=1)
     for message in shadow.messages(last=last.number - run.number + 1):
         is_in_force = message.state in ("open", "active") and not message.is_out
@@ -266,12 +253,12 @@ def _report(
     *,
     is_required: bool,
 ) -> int:
-    """Report what is recorded, and end as the command did; return its exit code.
+    """Report what was recorded, and end as the command did; return its exit code.
 
-    `code` is the exit code of the command, or minus the signal that it died of; `failure` says why it could
-    not even be started.
+    `code` is the exit code of the command, or minus the number of the signal that killed it; `failure` is why
+    it could not be started.
     """
-    exit_code = code if code >= 0 else _SIGNALLED - code
+    exit_code = code if code >= 0 else SIGNALLED - code
     if writes_json():
         undone = to_document(undo) if isinstance(undo, ShadowError) else undo
         write_json({**_to_json(record, session), "exit_code": exit_code, "undo": undone})
@@ -281,7 +268,7 @@ def _report(
         is_brief = writes_json() or is_quiet()
         _report_to_people(record, undo, is_brief=is_brief, is_required=is_required)
     except OSError:
-        # The reader of our output has gone; the exit code still says how the command ended.
+        # The report cannot be written; the exit code still says how the command ended.
         drop_output()
     if code < 0:
         die_of(-code)
@@ -299,7 +286,7 @@ def _to_json(record: Recorded | ShadowError, session: str) -> dict[str, Any]:  #
 def _report_to_people(
     record: Recorded | ShadowError, undo: Undone, *, is_brief: bool, is_required: bool
 ) -> None:
-    """Say what is recorded, what was undone, or which paths are in conflict."""
+    """Report to the user what was recorded, what was undone, and which paths are in conflict."""
     if record is None:
         if not is_brief:
             say("the command changed nothing, so nothing was recorded")

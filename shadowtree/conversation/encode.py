@@ -1,21 +1,21 @@
-"""Sessions as commits: what `git log` shows of each, and its rows beside it.
+"""Encode sessions as commits: those that `git log` shows, and one with the rows.
 
-Each line of messages becomes a line of commits, in the order in which things happened:
+Each line of messages becomes a line of commits, in the order of events:
 
     State before the first message
     Fix the login                     a message: its text, and the state after it
-    Edits between messages            what came to be there before the next message or act
-    Restore                           an act that left the head where it was, or left other files there
+    Edits between messages            what changed before the next message or act
+    Restore                           an act that changed files on this line
     Now the tests
 
-A commit depends only on what came before it on its line. The same session gives the same ids on every
-machine; after something in it is forgotten or purged it gives others.
+A commit depends only on the commits before it on its line, so a session has the same ids on every machine.
+They change when something in it is forgotten or purged.
 
-A remote gets a single line of commits for each session, in the order of time: what was undone stays on it,
-and the undo follows. So it only ever grows.
+A remote gets a single line of commits for each session, in order of time: undone messages stay on it,
+followed by the undo. So it only ever grows.
 
-The rows are in the tree of one more commit. Each recorded tree is a commit too, after the one that was
-recorded before: git compares a commit with its parents, and sends what is new in it.
+The rows are in the tree of one more commit. Each recorded tree becomes a commit too, whose parent is the tree
+recorded before it: git compares a commit with its parents, and sends only what is new.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.conversation.rows import Row
     from shadowtree.conversation.session_rows import Rows
-    from shadowtree.store.objects import ObjectSink
+    from shadowtree.store.pack_writer import ObjectSink
 
 _SUBJECTS = {kind: kind.capitalize() for kind in ACTS} | {
     schema.HEAD_ONLY: "Revert without files",
@@ -63,10 +63,10 @@ _PLAIN_VALUE = re.compile('(?!["\\s])[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udf
 
 
 def encode_conversation(database: Database, objects: Objects, sink: ObjectSink) -> dict[str, bytes]:
-    """Put every session into commits that are not stored yet, and return which ref is to name which commit.
+    """Write the commits of every session that are not stored yet; return the commit for each ref.
 
-    Nothing names these objects before the caller has published them and written the refs. Only for the holder
-    of the lock, so that no tree is forgotten meanwhile. StoreDamaged if a row is not what was written.
+    Nothing refers to these objects until the caller has published them and written the refs. The caller must
+    hold the lock, so that no tree is forgotten meanwhile. Raises StoreDamaged if a row is damaged.
     """
     database.require_sound()
     refs: dict[str, bytes] = {}
@@ -81,7 +81,7 @@ def encode_conversation(database: Database, objects: Objects, sink: ObjectSink) 
 
 
 def encode_line(rows: Rows, objects: Objects, sink: ObjectSink) -> bytes | None:
-    """Put all that ever happened in a session into one line, and return its last commit, if it has any."""
+    """Write everything that happened in a session as one line of commits; return the last, if any."""
     lines = _Lines(rows, is_in_order=True)
     if lines.last is not None:
         lines.put([lines.last], objects, sink)
@@ -99,9 +99,10 @@ def commit_rows(
     parents: Sequence[bytes] = (),
     known: Collection[tuple[bytes, ...]] = (),
 ) -> bytes:
-    """Put the tree of a session's rows into a commit that leads to all that they need.
+    """Write a commit of a session's rows, from which every object that they need can be reached.
 
-    It follows `parents`, which lead to what the recorded trees need that are `known`.
+    Its parents are `parents`, from which the objects of the `known` trees can be reached, and a chain of
+    commits with those of all other trees.
     """
     new = [row for row in rows["trees"] if key_of(row) not in known]
     states = _put_states(new, _find_last(rows["trees"]), parents, objects, sink)
@@ -112,7 +113,7 @@ def commit_rows(
 
 
 def encode_rows(rows: Rows, objects: Objects, sink: ObjectSink) -> bytes:
-    """Put the rows of a session into a tree, together with what was recorded last."""
+    """Write a git tree that contains the rows of a session and the tree recorded last."""
     last = _find_last(rows["trees"])
     entries = [] if last is None else list_needed(last)
     entries.append(TreeEntry(b"format", MODE_FILE, objects.put(sink, b"blob", b"%d\n" % FORMAT)))
@@ -122,9 +123,9 @@ def encode_rows(rows: Rows, objects: Objects, sink: ObjectSink) -> bytes:
 
 
 def _group_lines(rows: Rows) -> dict[bytes, bytes]:
-    """Write rows into blobs, by name: what happened later comes later, so that one more message is appended.
+    """Return the content of each blob of rows by name, in the order of events: a new message is appended.
 
-    Rows that are changed now and then stand in a blob of their own.
+    Rows that may change later are in a separate blob.
     """
     left_out, first, newest = list_derivable(rows), _find_events(rows), 0
     groups: dict[int, int] = {}
@@ -145,7 +146,7 @@ def _group_lines(rows: Rows) -> dict[bytes, bytes]:
 
 
 def _find_events(rows: Rows) -> dict[str, dict[int, int]]:
-    """Map each row, by table and key, to the event with which it comes."""
+    """Map each row, by table and key, to the first event that refers to it."""
     first: dict[str, dict[int, int]] = {name: {} for name in ("trees", "skips", "messages", "events")}
     columns: dict[str, tuple[str, ...]] = {
         "trees": ("before_tree", "after_tree"),
@@ -167,10 +168,10 @@ def _find_last(trees: Sequence[Row]) -> Row | None:
 def _put_states(
     trees: Iterable[Row], last: Row | None, parents: Sequence[bytes], objects: Objects, sink: ObjectSink
 ) -> list[bytes]:
-    """Put what trees need into commits, one after the other, and return the last of these.
+    """Write a chain of commits with what the trees need; return a list of the last commit, or of none.
 
-    The last tree is in the tree of the rows. It has a commit only if the same was recorded before: the line
-    of these commits grows at its end, wherever an undo leads.
+    The last tree is in the tree of the rows. It gets a commit only if an equal tree was recorded before, so
+    that this chain grows only at its end, wherever an undo leads.
     """
     states: dict[tuple[bytes, ...], Row] = {}
     for row in trees:
@@ -191,16 +192,16 @@ def _put_states(
 
 @frozen
 class _Line:
-    """Where a line of commits ends."""
+    """The end of a line of commits."""
 
     commit: bytes | None = None
     tree: bytes = EMPTY_TREE
 
 
 class _Lines:
-    """The lines of commits of a session, made of its events one after the other.
+    """The lines of commits of a session, made from its events in order.
 
-    If it `is_in_order`, there is one line, on which all stands that ever happened.
+    With `is_in_order`, there is one line, with everything that ever happened.
     """
 
     def __init__(self, rows: Rows, *, is_in_order: bool = False) -> None:
@@ -209,11 +210,11 @@ class _Lines:
         self._messages = {row["number"]: row for row in rows["messages"]}
         self._session = decode_text(rows["sessions"][0]["name"])
         self._made: dict[bytes, tuple[bytes | None, bytes]] = {}
-        """By the ids of commits the one before each, and its content."""
+        """For each commit, by its id, the one before it and its content."""
         self._lines: dict[int | None, _Line] = {}
-        """By message what stands after it, edits and acts included, where it is the head."""
+        """For each message, where the line ends if it is the head, edits and acts after it included."""
         self._own: dict[int, _Line] = {}
-        """By message its own commit; while it is open, or if it was forgotten, the one that it came after."""
+        """For each message, its own commit; if it is open or forgotten, the commit that it began after."""
         self._times: dict[int, int] = {}
         self._last: Row | None = None
         """The last event."""
@@ -232,7 +233,7 @@ class _Lines:
         return None if self._last is None else self._line_at(self._last["head"]).commit
 
     def name_refs(self, session: str, branches: Iterable[Row]) -> dict[str, bytes]:
-        """Return the last commit of each ref."""
+        """Return the commit that each ref must name."""
         found = {session_ref(session): self.last}
         if self._last is not None and self._last["tip"] not in (None, self._last["head"]):
             found[undone_ref(session)] = self._own[self._last["tip"]].commit
@@ -243,7 +244,7 @@ class _Lines:
         return {ref: commit for ref, commit in found.items() if commit is not None}
 
     def put(self, commits: Iterable[bytes], objects: Objects, sink: ObjectSink) -> None:
-        """Put the commits, and all before them, into the sink."""
+        """Write the commits and their ancestors to the sink."""
         for id, content in self._list_commits(commits):
             put = objects.put(sink, b"commit", content)
             assert put == id
@@ -302,7 +303,7 @@ class _Lines:
         self._lines[self._place(event["head"])] = line
 
     def _catch_up(self, line: _Line, event: Row, *, is_gap: bool = False) -> _Line:
-        """Go on to the state before an event, if that is another one."""
+        """Add a commit of the state before an event, if it differs from the end of the line."""
         tree = self._trees.get(event["before_tree"])
         if tree is None or tree == line.tree:
             return line
@@ -324,5 +325,5 @@ def _trailer(name: str, value: str) -> str:
 
 
 def _as_value(value: str) -> str:
-    """Write a value on one line: as it is, or as JSON if git or a reader could take it for something else."""
+    """Return a value on one line: unchanged, or as JSON if git or a reader could misread it."""
     return value if _PLAIN_VALUE.fullmatch(value) else json.dumps(value)

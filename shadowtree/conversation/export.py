@@ -1,7 +1,7 @@
-"""The conversation as refs of the store: made when `Shadow.repo` is read, not while recording.
+"""Export the conversation as refs of the store, when `Shadow.repo` is used, never while recording.
 
-Nothing on the disk says what was exported. What the timeline gives now is compared with the refs that are
-there; within one process the stamp of the rows spares that.
+What was exported is not recorded on disk: the refs made from the current timeline are compared with those
+that exist. Within one process, an unchanged stamp of the rows makes this unnecessary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HEAD = HEAD_REF.encode()
 
 
 def is_up_to_date(opened: OpenStore) -> bool:
-    """Return whether this process made the refs, and neither rows nor refs changed since."""
+    """Return whether this process wrote the refs, and neither rows nor refs have changed since."""
     if opened.exported is None:
         return False
     stamp, refs = opened.exported
@@ -24,9 +24,9 @@ def is_up_to_date(opened: OpenStore) -> bool:
 
 
 def bring_up_to_date(opened: OpenStore) -> None:
-    """Let the refs of the conversation name what the timeline is now. Only for the holder of the lock.
+    """Update the refs of the conversation to match the timeline. The caller must hold the lock.
 
-    HEAD is at the session that recorded last. What is missing or damaged of the objects is written again.
+    HEAD points to the session that recorded last. Missing or damaged objects are written again.
     """
     with opened.adding_objects() as pack:
         made = encode_conversation(opened.journal.database, opened.objects, pack)
@@ -39,15 +39,15 @@ def bring_up_to_date(opened: OpenStore) -> None:
     present = _list_present(opened)
     gone = dict.fromkeys(present.keys() - wanted.keys() - {_HEAD})
     changed = {ref: id for ref, id in wanted.items() if present.get(ref) != id}
-    # Those that go are first: where a ref was a directory has to be.
+    # Remove refs first: a new ref may need a directory where an old one has its file.
     ShadowRefs(opened.layout.store).update({**gone, **changed})
     stamp = opened.journal.stamp()
     opened.exported = None if stamp is None else (stamp, _list_present(opened))
-    opened.rest()
+    opened.mark_clean()
 
 
 def _find_head(opened: OpenStore, made: dict[str, bytes]) -> bytes | None:
-    """Return the commit of the session that recorded last; None: no session has any."""
+    """Return the commit of the session that recorded last, or None if no session has a commit."""
     names = opened.journal.session_names()
     events = [event for session in names if (event := opened.journal.last_event(session)) is not None]
     for event in sorted(events, key=lambda event: event.number, reverse=True):

@@ -1,7 +1,7 @@
 """The rows of a session as lines of JSON. Pure.
 
-A line is one row: the name of its table and the values of its columns in order, without empty ones at the
-end. Bytes are written as text where they are UTF-8, and as `{"hex": "…"}` where they are not:
+A line is one row: the name of its table and the values of its columns in order, without trailing nulls. Bytes
+are written as text if they are valid UTF-8, otherwise as `{"hex": "…"}`:
 
     events [3,1,"end",1800000000000,2,2,null,…]
 """
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from typing import Any
 
     Row = dict[str, Any]  # Any: an int, text or bytes, as the column holds, or None
-    """One row, as it is stored, by the names of its columns."""
+    """One stored row, by column name."""
 
 FORMAT = 1
 ROWS_PREFIX = b"rows-"
 ROWS_IN_BLOB = 16
-"""Rows of all tables stand together, by so many messages: a push adds to the last blob."""
+"""How many messages one blob covers, with their rows of all tables; a push appends to the last blob."""
 TABLES = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, SKIPS, BRANCHES, PINS)
-"""What travels. Packs, intents and stamps are of one machine. So are tombstones: the id of a secret would let
-anybody who can read the refs try whether a guess is right."""
+"""The tables that are pushed. Packs, intents and stamps belong to one machine. So do tombstones: with the id
+of a secret, anybody who can read the refs could test guesses."""
 
 _LOCAL = {EVENTS.name: ("intent", "elsewhere"), SESSIONS.name: ("origin", "wire_name")}
-"""Columns that mean nothing elsewhere, and are left empty."""
+"""Columns that mean nothing on other machines, and are left empty."""
 _COLUMN = re.compile(r"(\w+) (INTEGER|BLOB|TEXT)( NOT NULL| PRIMARY KEY)?")
 _TYPES = {"INTEGER": int, "BLOB": bytes, "TEXT": str}
 _COLUMNS = {
@@ -50,7 +50,7 @@ _COLUMNS = {
     }
     for table in TABLES
 }
-"""By table and column what a value is, and whether there must be one."""
+"""For each table and column, the type of its values and whether a value is required."""
 _MOST = 1 << 63
 _BY_NAME = {table.name.encode(): table for table in TABLES}
 
@@ -65,7 +65,7 @@ def encode_row(table: Table, row: Row) -> bytes:
 
 
 def decode_row(line: bytes) -> tuple[Table, Row]:
-    """Read a line: the table and the row; KeyError, ValueError or RecursionError if it is not a row."""
+    """Parse a line into its table and row; raise KeyError, ValueError or RecursionError if malformed."""
     name, _, text = line.partition(b" ")
     table, values = _BY_NAME[name], json.loads(text)
     columns = _COLUMNS[table.name]

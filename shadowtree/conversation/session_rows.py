@@ -1,8 +1,8 @@
-"""The rows of one session, with numbers of its own: 1, 2, 3 … in each table.
+"""The rows of one session, renumbered from 1 in each table.
 
-So a session has the same rows on every machine, whatever else a store holds, and those of another machine
-find a place beside those of this one: numbers are given anew on the way out, and on the way in. Pure, but for
-the reading.
+Rows are renumbered when they leave a store, so that a session has the same rows on every machine, whatever
+else its store holds; and again when they enter one, so that they fit in with its rows. Pure, except for the
+functions that read.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from shadowtree.conversation.rows import Row
 
     Rows = dict[str, list[Row]]
-    """By table, its rows in order."""
+    """The rows of each table, in order."""
     Numbers = dict[str, dict[int, int]]
-    """By table, what each number becomes."""
+    """For each table, the new number of each row."""
 
 REFERENCES: dict[str, dict[str, Table]] = {
     "messages": {"session": SESSIONS, "parent": MESSAGES},
@@ -61,11 +61,11 @@ REFERENCES: dict[str, dict[str, Table]] = {
     "branches": {"session": SESSIONS, "fork": MESSAGES, "tip": MESSAGES, "event": EVENTS},
     "pins": {"message": MESSAGES},
 }
-"""By table and column which rows the numbers are of."""
+"""For each table and column, the table whose rows its numbers refer to."""
 _MAY_BE_GONE = ("since", "takes_back")
-"""What these name may belong to no session, or to none that is here."""
+"""These columns may refer to events of no session, or of a session that is not here."""
 _TOLD = ("agent", "tool")
-"""Keys of a caller's JSON that are no text of anybody, and may be shown to everybody."""
+"""Keys of a caller's JSON that hold no private text, and are always pushed."""
 _ID_DIGITS = 12
 
 
@@ -75,14 +75,14 @@ class LocalSession:
 
     number: int
     name: str
-    """What it is called here."""
+    """Its name here."""
     wire: Wire
     is_own: bool
-    """Something of it was recorded here."""
+    """Some of its events were recorded here."""
 
 
 def list_sessions(database: Database) -> list[LocalSession]:
-    """List the sessions that were not dropped; the store gets an id when this is first called."""
+    """List the sessions that were not dropped; the first call gives the store an id."""
     writer = _name_writer(database)
     recorded = f"SELECT DISTINCT session FROM events WHERE {IS_HERE}"
     own = {number for (number,) in database.rows(recorded)}
@@ -107,7 +107,7 @@ def _name_writer(database: Database) -> str:
 
 
 def read_session_rows(database: Database, session: int) -> Rows:
-    """Read all rows of a session, with numbers of its own; StoreDamaged if one is not what was written."""
+    """Read all rows of a session and renumber them from 1; raise StoreDamaged if one is damaged."""
     rows: Rows = {
         "sessions": _read(database, SESSIONS, "WHERE number = ?", session),
         "messages": _read(database, MESSAGES, "WHERE session = ? ORDER BY number", session),
@@ -117,7 +117,7 @@ def read_session_rows(database: Database, session: int) -> Rows:
     trees = {row[column] for row in rows["events"] for column in ("before_tree", "after_tree")} - {None}
     rows["trees"] = _read_of(database, TREES, trees)
     skips = [row[column] for row in rows["events"] for column in ("skips", "unprotected") if row[column]]
-    # By first use: a list that another session has too comes earlier in one store than in another one.
+    # In order of first use: in the store, the order of lists also depends on other sessions.
     lists = {row["number"]: row for row in _read_of(database, SKIPS, {*skips})}
     rows["skips"] = [lists[number] for number in dict.fromkeys(skips)]
     rows["changes"] = _read_of(database, CHANGES, {row["number"] for row in rows["events"]})
@@ -151,7 +151,7 @@ def _decode(database: Database, table: Table, rows: Iterable[object]) -> list[Ro
 
 
 def renumber(table: Table, row: Row, numbers: Mapping[str, Mapping[int, int]]) -> Row:
-    """Return a row with other numbers, its own and those that it names; ValueError if one is unknown."""
+    """Return a row with new numbers, its own and those it refers to; raise ValueError if one is unknown."""
     new = dict(row)
     if table.key == "number":
         new["number"] = numbers[table.name][row["number"]]
@@ -167,13 +167,13 @@ def renumber(table: Table, row: Row, numbers: Mapping[str, Mapping[int, int]]) -
 
 
 def _renumber_out(out: bytes | None, messages: Mapping[int, int]) -> bytes | None:
-    """Renumber the messages that are out of the line, and the newest one of that time."""
+    """Renumber the messages that are out of the line, each with the message that was newest then."""
     if out is None:
         return None
     pairs = [
         (int(message), int(newest)) for message, newest in (pair.split(b":") for pair in out.split(b","))
     ]
-    # The newest of then may be one that is not here: what counts is which ones came after it.
+    # The message that was newest may not be here: all that matters is which messages came after it.
     return b",".join(
         b"%d:%d"
         % (messages[message], max((messages[each] for each in messages if each <= newest), default=0))
@@ -182,7 +182,7 @@ def _renumber_out(out: bytes | None, messages: Mapping[int, int]) -> bytes | Non
 
 
 def _renumber_branches(content: bytes | None, numbers: Mapping[str, Mapping[int, int]]) -> bytes | None:
-    """Renumber what an act did to branches; branches that are not here are left out."""
+    """Renumber the changes that an act made to branches; leave out those that refer to missing rows."""
     if content is None:
         return None
     branches, messages, events = numbers["branches"], numbers["messages"], numbers["events"]
@@ -204,7 +204,7 @@ def _renumber_branches(content: bytes | None, numbers: Mapping[str, Mapping[int,
 
 
 def list_needed(row: Row) -> list[TreeEntry]:
-    """List what a recorded tree needs, as entries of a tree; a forgotten one needs nothing."""
+    """List the objects that a recorded tree needs, as tree entries; a forgotten tree needs none."""
     if row["forgotten"] is not None:
         return []
     also: bytes = row["also"]
@@ -217,12 +217,12 @@ def list_needed(row: Row) -> list[TreeEntry]:
 
 
 def key_of(row: Row) -> tuple[bytes, ...]:
-    """Return what tells a recorded tree from others that need something else."""
+    """Return a key that is equal for recorded trees that need the same objects."""
     return row["tree"], row["facts"], row["also"]
 
 
 def list_derivable(rows: Rows) -> set[int]:
-    """List the events whose changes follow from their trees."""
+    """Return the numbers of the events whose changes can be derived from their trees."""
     live = {row["number"] for row in rows["trees"] if row["forgotten"] is None}
     return {
         row["number"]
@@ -231,11 +231,11 @@ def list_derivable(rows: Rows) -> set[int]:
     }
 
 
-# What may be told
+# What may be pushed
 
 
 def withhold_texts(rows: Rows, after: int) -> Rows:
-    """Leave out what was said in messages after a number, and the names of branches, which are made of it."""
+    """Remove texts and JSON of messages numbered above `after`, and branch names, which are made of texts."""
     silent = {row["number"] for row in rows["messages"] if row["number"] > after}
     return {
         **rows,
@@ -261,7 +261,7 @@ def _keep_told(meta: bytes | None) -> bytes | None:
 
 
 def withhold_local_paths(rows: Rows) -> Rows:
-    """Leave out the paths of files outside of the worktree that tools wrote."""
+    """Remove the paths of files outside the worktree that tools wrote."""
     skips = {row["number"]: row for row in rows["skips"]}
     unprotected = {row["unprotected"] for row in rows["events"]} - {None}
     for number in unprotected:
@@ -286,7 +286,7 @@ def _drop_outside(meta: bytes | None) -> bytes | None:
 
 
 def _merge_equal_skips(rows: Rows) -> Rows:
-    """Keep a list once that two have become, and number them without gaps."""
+    """Merge lists that have become equal, and number the lists without gaps."""
     places: dict[bytes, int] = {}
     for row in rows["skips"]:
         places.setdefault(row["digest"], len(places) + 1)

@@ -1,13 +1,13 @@
 """The endpoint: where commands and the daemon of one directory of stores find each other.
 
-A directory of its own beside the stores, which only its owner can enter:
+It is a directory next to the stores, which only its owner can enter:
 
     daemon/    0700
     ├── lock   flock, held by the one daemon as long as it lives; never removed
-    ├── socket 0600; made anew by each daemon
+    ├── socket 0600; created anew by each daemon
     └── log    what the daemon did, of bounded size
 
-Both sides check the user at the other end, and refuse another one.
+Both sides check that the process at the other end belongs to the same user.
 """
 
 from __future__ import annotations
@@ -31,45 +31,47 @@ if TYPE_CHECKING:
 _DIRECTORY = "daemon"
 _SOCKET = "socket"
 _BACKLOG = 64
-"""How many commands may wait for a daemon to listen; one more does without."""
+"""How many commands may wait to be accepted; any more work alone."""
+PER_COMMAND_VARIABLES = frozenset({"SHADOWTREE_STORE", "SHADOWTREE_SESSION"})
+"""Variables that are meant only for the command that starts the daemon, which does not inherit them."""
 
 
 @frozen
 class Timing:
-    """How long both sides wait for each other, and what the daemon does by the clock, in seconds."""
+    """How long both sides wait for each other, and when the daemon does things, in seconds."""
 
     hello_s: float = 1.0
     """How long a command waits for the welcome; then it works alone."""
     silence_s: float = 10.0
-    """How long it waits for any frame about its work; then the daemon hangs."""
+    """How long a command waits for any frame about its work; then the daemon counts as hung."""
     beat_s: float = 2.0
-    """How often the daemon says that it is still at work."""
+    """How often the daemon reports that it is still working."""
     first_progress_s: float = 0.5
     progress_s: float = 0.1
-    """When it sends the first progress, and how often after that."""
+    """When the daemon first reports progress, and how often after that."""
     reading_s: float = 0.5
-    """How long a request that only reads waits for others; by itself a command need not wait at all."""
+    """How long a request that only reads waits for others; a command that works alone need not wait."""
     sending_s: float = 30.0
-    """A command that takes nothing for so long is taken for dead."""
+    """A command that receives nothing for this long is considered dead."""
     tick_s: float = 3.0
-    """How often the daemon looks whether it is needed and found, and whether there is idle time."""
+    """How often the daemon checks whether it is needed and can be found, and whether it has idle time."""
     linger_s: float = 2.0
-    """A daemon without worktrees and without connections ends at the first tick after so long."""
+    """A daemon without worktrees and connections ends at the first tick after this time."""
     round_s: float = 60.0
-    """How often worktrees are checked: are they still there, and used."""
+    """How often the daemon checks whether worktrees still exist and are used."""
     unused_s: float = 3600.0
-    """A worktree that no connection holds and no command used for so long is dropped."""
+    """A worktree that no connection holds and no command has used for this long is dropped."""
     tidy_after_s: float = 5.0
-    """The store of a worktree that was not used for so long is tidied."""
+    """The store of a worktree that has not been used for this long is tidied."""
     push_after_s: float = 2.0
-    """What was recorded is pushed once nothing was wanted for so long, if the settings name a remote."""
+    """A worktree that has not been used for this long is pushed, if the settings name a remote."""
     quiet_s: float = 120.0
-    """A worktree that was not used for so long is looked over."""
+    """A worktree that has not been used for this long is checked for unreported changes."""
     look_every_s: float = 600.0
-    """At most one full look over a worktree is begun in that time."""
+    """The shortest time from the end of one full check of a worktree to the next one."""
     look_s: float = 0.02
     look_pause_s: float = 0.08
-    """How long a piece of such a look takes, and the pause after it."""
+    """How long a slice of such a check takes, and the pause after it."""
 
 
 USUAL_TIMING = Timing()
@@ -92,19 +94,19 @@ class Endpoint:
 
     @staticmethod
     def is_used(environ: Mapping[str, str]) -> bool:
-        """Return whether a daemon listens there, or one that died left its socket."""
+        """Return whether there is a socket, either of a running daemon or left by one that died."""
         stores = Places(environ).stores
         return stores is not None and os.path.lexists(os.path.join(stores, _DIRECTORY, _SOCKET))
 
     @staticmethod
     def is_own_user(connection: _socket.socket) -> bool:
-        """Return whether the process at the other end is of the same user as this one."""
+        """Return whether the process at the other end belongs to the same user as this one."""
         return peer_user(connection) == os.geteuid()
 
     def circumstances(self) -> dict[str, object]:
-        """Collect what decides, beside its arguments, what a command does.
+        """Collect everything besides its arguments that affects what a command does.
 
-        A daemon does the work of those commands alone for which all of it is the same.
+        A daemon works only for commands for which all of this is equal.
         """
         umask = os.umask(0o077)
         os.umask(umask)
@@ -121,14 +123,14 @@ class Endpoint:
         }
 
     def read_owner(self) -> str:
-        """Name the process that is the daemon, or was it last."""
+        """Return the process id of the daemon, or of the last one if none runs."""
         try:
             return disk.read_file(self.lock).decode("ascii", "replace").strip()
         except ShadowError:
             return "unknown"
 
     def find_owner(self) -> str | None:
-        """Name the process that is the daemon, also if its socket is gone; None: there is none."""
+        """Return the process id of the running daemon, even if its socket is gone; None if none runs."""
         try:
             fd = os.open(self.lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -142,10 +144,10 @@ class Endpoint:
             os.close(fd)
 
     def connect(self) -> _socket.socket | None:
-        """Connect to the daemon; None: there is none, or one that is not to be trusted."""
+        """Connect to the daemon; return None if there is none, or if it cannot be trusted."""
         if not os.path.lexists(self.socket):
             return None
-        # The module `socket` itself costs as much as a bare start of Python.
+        # Importing `socket` itself takes as long as starting Python.
         import _socket
 
         try:
@@ -163,7 +165,7 @@ class Endpoint:
             return None
 
     def listen(self) -> Listening | None:
-        """Become the daemon here; None: another process is. Refuse a directory that others can write to."""
+        """Become the daemon; return None if another process is it. Refuse a directory open to others."""
         disk.make_directories(self.directory)
         disk.require_trusted_parent(os.path.dirname(self.directory))
         disk.require_private(self.directory)
@@ -179,7 +181,7 @@ class Endpoint:
             return listening
 
     def _bind(self) -> socket:
-        """Make the socket, in place of one that a dead daemon left. Only for the holder of the lock."""
+        """Create the socket, replacing one that a dead daemon left. The caller must hold the lock."""
         import socket
 
         disk.remove_file(self.socket)
@@ -194,7 +196,7 @@ class Endpoint:
 
     @contextmanager
     def _address(self) -> Iterator[str]:
-        """Yield a name of the socket while the directory is open; its path may be too long for an address."""
+        """Yield a short name of the socket: its full path may be too long for an address."""
         fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             yield short_path(fd, self.directory, _SOCKET)
@@ -203,7 +205,7 @@ class Endpoint:
 
 
 def _find_settings(variables: Mapping[str, str]) -> dict[str, str]:
-    """Choose the variables that are settings; without any, as nearly always, nothing is imported for it."""
+    """Return the variables that are settings; usually there are none, and nothing is imported."""
     if not variables:
         return {}
     from shadowtree.config.settings import Settings
@@ -213,7 +215,7 @@ def _find_settings(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 class Listening:
-    """An endpoint that this process is the daemon of."""
+    """An endpoint whose daemon is this process."""
 
     def __init__(self, endpoint: Endpoint, lock_fd: int, listener: socket) -> None:
         self._endpoint = endpoint
@@ -222,7 +224,7 @@ class Listening:
         self._socket = os.lstat(endpoint.socket)
 
     def is_found(self) -> bool:
-        """Return whether commands still find us: the user may have removed the lock or the socket."""
+        """Return whether commands can find this daemon: the lock or the socket may have been removed."""
         try:
             has_lock = os.path.samestat(os.fstat(self._lock_fd), os.lstat(self._endpoint.lock))
             return has_lock and os.path.samestat(self._socket, os.lstat(self._endpoint.socket))

@@ -1,4 +1,4 @@
-"""Start a daemon in the background, and reach the one that runs."""
+"""Start a daemon in the background, and connect to the running one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from contextlib import ExitStack
 import shadowtree
 from shadowtree.base.errors import DaemonFailed, ShadowError
 from shadowtree.daemon.client import Client, connect
-from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.daemon.endpoint import PER_COMMAND_VARIABLES, Endpoint
 
 _PATIENCE_S = 20.0
-"""How long a new daemon may take to come up."""
+"""How long a new daemon may take to start."""
 _PAUSE_S = 0.05
 _MOMENT_S = 1.0
-"""How long a daemon that is coming up or ending may hold the lock without a socket."""
+"""How long a daemon that is starting or ending may hold the lock without a socket."""
 
 _CODE = """\
 import sys
@@ -25,14 +25,11 @@ sys.path.insert(0, {place!r})
 from shadowtree.daemon.launch import run_detached
 run_detached({ready_fd})
 """
-"""What the new process runs: this very package, wherever it is, and nothing of the current directory."""
-
-_NOT_ITS_OWN = ("SHADOWTREE_STORE", "SHADOWTREE_SESSION")
-"""Variables that are for the command alone that started it."""
+"""What the new process runs: this package, wherever it is, and nothing from the current directory."""
 
 
 def reach_daemon(endpoint: Endpoint) -> Client:
-    """Return a conversation with the daemon, which is started if none runs; raise DaemonFailed."""
+    """Connect to the daemon, and start one if none runs; raise DaemonFailed if that is not possible."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         client = find_daemon(endpoint)
@@ -44,15 +41,15 @@ def reach_daemon(endpoint: Endpoint) -> Client:
         if time.monotonic() > deadline:
             raise _make_silence(endpoint)
         if answer == "taken":
-            # Another one is about to listen, or to end.
+            # Another daemon is about to listen, or to end.
             time.sleep(_PAUSE_S)
 
 
 def find_daemon(endpoint: Endpoint, *, is_to_oversee: bool = False) -> Client | None:
-    """Return a conversation with the daemon that runs; None: none does, or it is ending.
+    """Connect to the running daemon; return None if there is none, or if it is ending.
 
-    Raise DaemonFailed if it hangs, or is not like this command. To oversee it, which is to ask for `status`
-    and `stop` alone, it only has to be of this version.
+    Raises DaemonFailed if it hangs, or its circumstances differ from this command's. To oversee it, which is
+    to send only `status` and `stop`, it only has to have this version.
     """
     client = connect(endpoint)
     if client is None:
@@ -73,7 +70,7 @@ def find_daemon(endpoint: Endpoint, *, is_to_oversee: bool = False) -> Client | 
 
 
 def find_to_oversee(endpoint: Endpoint) -> Client | None:
-    """Return a conversation to oversee the daemon with; raise DaemonFailed also if its socket is gone."""
+    """Connect to the daemon to oversee it; raise DaemonFailed also if it runs and its socket is gone."""
     deadline = time.monotonic() + _MOMENT_S
     while True:
         client = find_daemon(endpoint, is_to_oversee=True)
@@ -88,9 +85,9 @@ def find_to_oversee(endpoint: Endpoint) -> Client | None:
 
 
 def end_daemon(endpoint: Endpoint, client: Client | None) -> None:
-    """Tell the daemon to end, and wait until it has; without a client it is one that ends by itself.
+    """End the daemon and wait until it has ended; without a client, wait for one that ends by itself.
 
-    Raise DaemonFailed if it goes on.
+    Raises DaemonFailed if it does not end in time.
     """
     owner = endpoint.read_owner()
     if client is not None:
@@ -107,14 +104,14 @@ def _make_silence(endpoint: Endpoint) -> DaemonFailed:
 
 
 def _start(environ: Mapping[str, str]) -> str:
-    """Start a daemon; say `ready`, `taken` if there is one already, or why it failed."""
+    """Start a daemon; return `ready`, `taken` if there is one already, or why it failed."""
     import subprocess
 
     place = os.path.dirname(os.path.dirname(os.path.abspath(shadowtree.__file__)))
     ready_fd, telling_fd = os.pipe()
     try:
         code = _CODE.format(place=place, ready_fd=telling_fd)
-        own = {name: value for name, value in environ.items() if name not in _NOT_ITS_OWN}
+        own = {name: value for name, value in environ.items() if name not in PER_COMMAND_VARIABLES}
         subprocess.run(
             [sys.executable, "-P", "-c", code, "shadowtree-daemon"],
             stdin=subprocess.DEVNULL,
@@ -133,7 +130,7 @@ def _start(environ: Mapping[str, str]) -> str:
 
 
 def run_detached(ready_fd: int) -> None:
-    """Be the daemon, in a detached child of this process; report when it listens."""
+    """Run the daemon in a detached child of this process; report to `ready_fd` whether it listens."""
     if os.fork():
         os._exit(0)
     server, answer = None, "taken"

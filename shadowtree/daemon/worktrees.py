@@ -1,6 +1,6 @@
-"""The worktrees that the daemon serves: each with its warm shadow, and who wants it to be served.
+"""The worktrees that the daemon serves: each with its warm shadow, and the requests to serve it.
 
-All of this belongs to the event loop's thread. What blocks is done by `in_thread`.
+All of this belongs to the event loop's thread. Calls that block go through `in_thread`.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
     Progress = Callable[[int, int], None]
     Holder = Callable[[str, object], None]
-    """Somebody whom a worktree is served for: how to send a frame there."""
+    """A conversation that a worktree is served for, as the function that sends it a frame."""
 
 LOG = logging.getLogger("shadowtree.daemon")
 
 _LAST_BURST_S = 5.0
 """How long the last burst may take to be recorded."""
 _AGAIN_S = 60.0
-"""After how long recording is tried again that a bug has ended."""
+"""How long to wait before recording again after a bug has stopped it."""
 _TIDY_S = 0.5
-"""How long one moment of tidying takes at most: as long as the largest part takes to be rewritten."""
+"""The time for one step of tidying: as long as rewriting the largest part takes."""
 _GLANCE_S = 0.1
 """How long `watch status` waits for a worktree that is in use."""
 
 
 class Gone(Exception):
-    """The worktree is no longer served, or in use for too long."""
+    """Raised if the worktree is no longer served, or is in use for too long."""
 
 
 class Cancelled(Exception):
-    """The command does not want it any more."""
+    """Raised if the command has cancelled its work."""
 
 
 async def in_thread(
     call: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs
 ) -> Result:
-    """Call what may block, in another thread; a KeyboardInterrupt there is Cancelled here."""
+    """Call a function that may block in another thread; turn its KeyboardInterrupt into Cancelled."""
 
     def call_it() -> Result:
         try:
@@ -72,22 +72,22 @@ async def in_thread(
 
 @frozen
 class Wish:
-    """A worktree that a command wants to be served."""
+    """A command's wish that a worktree is served."""
 
     worktree: str
     store: str | None
     allow_broad: bool = False
     auto_s: float | None = None
-    """Record what happens by itself, once it was quiet for so long; None: do not."""
+    """Record bursts automatically, each after this much quiet; None: do not."""
     session: str = "default"
-    """The session of what is recorded by itself."""
+    """The session in which bursts are recorded."""
     idle_s: float | None = None
-    """After how long without use it is dropped; None: as usual."""
+    """How long it may be unused before it is dropped; None: the usual time."""
     watch_share: float | None = None
-    """How much of the watches that a user may have it takes, with all others that say so; None: as usual."""
+    """The share of the user's watches that all worktrees with a share take together; None: as usual."""
 
     def open(self, taken: int) -> Shadow:
-        """Open a shadow of it that watches; others have taken so many watches of the share."""
+        """Open a shadow that watches the worktree; others use `taken` watches of the share already."""
         make = partial(Shadow, self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad)
         if self.watch_share is None:
             return make()
@@ -95,7 +95,7 @@ class Wish:
         return make(limits=limits)
 
     def find_place(self) -> tuple[str, str]:
-        """Name the worktree and the store that are meant."""
+        """Return the paths of the worktree and its store."""
         with Shadow(self.worktree, store=self.store, allow_broad=self.allow_broad) as shadow:
             return str(shadow.worktree), str(shadow.store)
 
@@ -108,26 +108,26 @@ class Served:
         self.worktree = str(shadow.worktree)
         self.store = str(shadow.store)
         self.is_usual = is_usual
-        """Its store is the one that a command means which names none."""
+        """Its store is the one that commands use if they name none."""
         self.auto: Recording | None = None
-        """Records what happens by itself, if a command asked for that."""
+        """Records bursts automatically, if a command wants that."""
         self.auto_wishes: dict[Holder | None, Wish] = {}
-        """Who wants that, and how: the last one counts, and when it goes the one before it.
+        """The wishes to record bursts, by holder: the last one applies; when it goes, the one before it.
 
-        All of one session: a burst is one message, and who asked first would lose what it waits for.
+        All are for one session: a burst is one message, so an earlier wish would miss bursts of its session.
         """
         self.holders: set[Holder] = set()
         """The conversations that it is served for, as long as they last."""
         self.is_kept = False
-        """It is served for nobody in particular, until it is not used for long."""
+        """It is served even without holders, until it has not been used for a long time."""
         self.idle_s: float | None = None
-        """How long that is, if it is not as usual."""
+        """How long that is; None: the usual time."""
         self.has_share = False
-        """It takes its watches from a share that several have together."""
+        """Its watches count towards a share that several worktrees have together."""
         self.is_warm = False
         self.is_dropped = False
         self.seen: list[int] | None = None
-        """Device and inode of worktree and store."""
+        """The devices and inodes of the worktree and the store."""
         self.sessions: set[str] = set()
         self.requests = 0
         self.is_tidy = True
@@ -135,33 +135,33 @@ class Served:
         self.used_s = self.since_s = time.time()
         self.idle_since_s = time.monotonic()
         self.looked_s = time.monotonic()
-        """When all of it was looked at last."""
+        """When all of it was last checked for unreported changes."""
         self.draining: asyncio.Task[None] | None = None
         self.auto_push: AutoPush | None = None
         self._lock = asyncio.Lock()
 
     def warm_up(self, progress: Progress | None) -> Snapshot:
-        """Record the present state, which is what makes the next record cheap. Blocks."""
+        """Record the present state, which makes the next record cheap. Blocks."""
         snapshot = self.shadow.take_snapshot(progress=progress)
         with suppress(ShadowError):
-            # Who tidies once goes on to: no command pays for it from now on. If it fails, idle time tells.
+            # From now on, the shadow tidies only in idle time, so no command pays for it; errors show then.
             self.shadow.tidy(0)
         self.seen = identify(self.worktree, self.store)
         self.is_warm = True
         return snapshot
 
     def is_there(self) -> bool:
-        """Return whether worktree and store are still the same directories, and the store is one. Blocks."""
+        """Return whether worktree and store are the same directories as before, and still a store. Blocks."""
         return identify(self.worktree, self.store) == self.seen and self.shadow.is_wrapped
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a request has the shadow alone now."""
+        """Whether the shadow is being used now."""
         return self._lock.locked()
 
     @asynccontextmanager
     async def alone(self, timeout_s: float) -> AsyncIterator[None]:
-        """Have the shadow alone; Gone if others have it for so long, or if it is dropped meanwhile."""
+        """Use the shadow alone; raise Gone if it stays in use for `timeout_s`, or is dropped meanwhile."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._lock.acquire()
@@ -178,7 +178,7 @@ class Served:
 
     @asynccontextmanager
     async def in_use(self, timeout_s: float) -> AsyncIterator[None]:
-        """Have the shadow alone for a request, after which idle time begins anew."""
+        """Use the shadow alone for a request, after which idle time begins anew."""
         async with self.alone(timeout_s):
             self.is_tidy = False
             if self.auto_push is not None:
@@ -189,7 +189,7 @@ class Served:
                 self.idle_since_s = time.monotonic()
 
     async def close(self) -> None:
-        """Close it; if it is in use, the request that uses it does that."""
+        """Close the shadow; if it is in use, the request that uses it closes it."""
         self.is_dropped = True
         if self.auto_push is not None:
             self.auto_push.stop()
@@ -199,7 +199,7 @@ class Served:
             self.shadow.close()
 
     def require_session(self, wish: Wish) -> None:
-        """Raise DaemonFailed if what somebody wants to be recorded is recorded in another session."""
+        """Raise DaemonFailed if bursts are recorded in another session than the wish names."""
         others = {other.session for other in self.auto_wishes.values()} - {wish.session}
         if wish.auto_s is not None and others:
             raise DaemonFailed(
@@ -208,7 +208,7 @@ class Served:
             )
 
     async def record_as_wished(self) -> None:
-        """Record what happens by itself as the last wish says."""
+        """Record bursts as the last wish says, or stop if there is none."""
         auto, self.auto = self.auto, None
         if auto is not None:
             await in_thread(auto.stop)
@@ -238,7 +238,7 @@ class Served:
         return None if watching is None else watching.to_dict()
 
     async def describe(self) -> dict[str, Any]:  # Any: plain values
-        """Return what `watch status` tells of it."""
+        """Return what `watch status` shows of it."""
         auto = self.auto
         return {
             "worktree": self.worktree,
@@ -273,12 +273,12 @@ class Recording:
         self._thread = threading.Thread(target=self._run, name="auto", daemon=True)
 
     def start(self) -> None:
-        """Begin: what changes from now on is recorded."""
+        """Start: everything that changes from now on is recorded."""
         self._auto.begin()
         self._thread.start()
 
     def stop(self) -> None:
-        """End, when a burst that goes on is recorded."""
+        """Stop, after a burst that has not ended is recorded."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_LAST_BURST_S)
@@ -287,7 +287,7 @@ class Recording:
         while not self._stop.is_set():
             try:
                 self._auto.run(self._stop)
-            except Exception as error:  # who is told that it is recorded must not be wrong
+            except Exception as error:  # a caller relies on the recording, so it must go on
                 self.failure = f"{type(error).__name__}: {error}"
                 LOG.exception("internal error")
                 self._stop.wait(_AGAIN_S)
@@ -309,11 +309,11 @@ class Worktrees:
         self._next_round_s = time.monotonic() + timing.round_s
 
     def all(self) -> list[Served]:
-        """List them, in the order in which they came."""
+        """List the served worktrees, in the order in which they were added."""
         return list(self._served.values())
 
     async def find(self, start: str, store: str | None) -> Served | None:
-        """Find the one that a directory is in; None: it is in none that is served, warm and still there."""
+        """Find the served worktree that a directory is in; None unless it is warm and still exists."""
         try:
             worktree = await in_thread(find_worktree, start, store=store)
         except ShadowError:
@@ -330,7 +330,7 @@ class Worktrees:
     async def serve(
         self, wish: Wish, holder: Holder | None, progress: Progress
     ) -> dict[str, Any]:  # Any: plain values
-        """Take a worktree in, and warm it up; for a holder, or for as long as it is used."""
+        """Serve a worktree, for a holder or for as long as it is used, and warm it up."""
         served = await self._add(wish, holder)
         try:
             async with served.in_use(served.shadow.settings.lock_timeout):
@@ -356,7 +356,7 @@ class Worktrees:
         }
 
     async def release(self, holder: Holder) -> None:
-        """Forget a holder, and drop what no other one wants."""
+        """Remove a holder, and drop the worktrees that nothing else holds or keeps."""
         for served in self.all():
             served.holders.discard(holder)
             if not served.holders and not served.is_kept:
@@ -365,7 +365,7 @@ class Worktrees:
                 await served.record_as_wished()
 
     async def drop(self, served: Served, why: str) -> bool:
-        """Serve a worktree no longer, and tell its holders; False: it is dropped already."""
+        """Stop serving a worktree, and inform its holders; return False if it was dropped already."""
         holders = list(served.holders)
         if not await self._remove(served):
             return False
@@ -375,12 +375,12 @@ class Worktrees:
         return True
 
     async def close(self) -> None:
-        """Serve nothing any more."""
+        """Stop serving all worktrees."""
         for served in self.all():
             await self._remove(served)
 
     async def make_round(self) -> None:
-        """Drop what is no longer there or no longer used, now and then."""
+        """If a round is due, drop the worktrees that no longer exist or are no longer used."""
         now = time.monotonic()
         if now < self._next_round_s:
             return
@@ -394,9 +394,9 @@ class Worktrees:
                 await self.drop(served, "it has not been used for a while")
 
     async def use_idle_time(self) -> bool:
-        """Spend a moment on tidying a store, or on a look over a worktree, if nobody wants anything.
+        """If no worktree is in use, start pushes that are due, and tidy a store or check a worktree briefly.
 
-        True: there may be more to do, after a pause.
+        Returns True if there may be more to do, after a pause.
         """
         if any(served.is_in_use for served in self.all()):
             return False
@@ -417,9 +417,9 @@ class Worktrees:
         return False
 
     async def _add(self, wish: Wish, holder: Holder | None) -> Served:
-        """Take a worktree in, cold, or find it.
+        """Add a worktree without warming it up, or find it.
 
-        Raise DaemonFailed, and do nothing, if its bursts are recorded in another session than is wished.
+        Raises DaemonFailed if its bursts are recorded in another session than the wish names.
         """
         found = await in_thread(find_worktree, wish.worktree, store=wish.store)
         wish = replace(wish, worktree=found or wish.worktree)
@@ -429,9 +429,9 @@ class Worktrees:
             self._served[place] = Served(wish.open(self._count_shared()), is_usual=is_usual)
             self._served[place].has_share = wish.watch_share is not None
         served = self._served[place]
-        # Who wants it for longer gets that, whoever came first.
-        served.idle_s = wish.idle_s if not served.is_kept or served.idle_s is not None else None
         served.require_session(wish)
+        # A kept worktree with the usual time keeps it; otherwise the latest wish applies.
+        served.idle_s = wish.idle_s if not served.is_kept or served.idle_s is not None else None
         if holder is None:
             served.is_kept = True
         else:
@@ -439,7 +439,7 @@ class Worktrees:
         return served
 
     def _count_shared(self) -> int:
-        """Count the watches that worktrees have of the share that they take together."""
+        """Count the watches that worktrees with a share have taken together."""
         reports = [served.shadow.watching for served in self.all() if served.has_share]
         return sum(report.directories for report in reports if report is not None)
 
@@ -455,13 +455,13 @@ class Worktrees:
         return True
 
     def _hear(self, served: Served) -> None:
-        """Read what the watcher has to tell, so that its queue does not run over."""
+        """Drain the watcher whenever it has events, so that its queue does not overflow."""
         fd = served.shadow.fileno()
         if fd is not None:
             asyncio.get_running_loop().add_reader(fd, self._start_draining, served, fd)
 
     def _start_draining(self, served: Served, fd: int) -> None:
-        # Until it is drained: what is not read yet would wake the loop again and again.
+        # Stop listening until it is drained: unread events would wake the loop again and again.
         asyncio.get_running_loop().remove_reader(fd)
         served.draining = asyncio.create_task(self._drain(served))
 
@@ -487,6 +487,6 @@ class Worktrees:
         except ShadowError as error:
             LOG.info("looking over %s failed: %s", served.worktree, error)
             is_done = True
-        # Where nothing is watched there is nothing to look over: the next request looks at everything.
+        # If nothing is watched, there is nothing to check: the next request scans everything.
         if is_done or time.monotonic() - begun_s < self._timing.look_s:
             served.looked_s = time.monotonic()

@@ -1,8 +1,8 @@
-"""What the MCP server offers, as plain functions: their signatures and docstrings are what a model reads.
+"""The tools of the MCP server, as plain functions: a model reads their signatures and docstrings.
 
-Models call these, so nothing here changes a file at once: `undo` and `revert` return a plan with an id, and
-only `confirm` with that id does it, or nothing if the plan would be another one by then. A long result is
-cut, and says so.
+Models call these, so none changes a file at once: `undo` and `revert` return a plan with an id, and only
+`confirm` with that id carries it out, unless the plan has changed by then. A long file or diff is cut, and
+says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shadowtree.results.outcomes import Plan
 
     class ActOptions(TypedDict, total=False):
-        """Whether an act is planned, or which plan is done."""
+        """Whether an act is only planned, or which plan is carried out."""
 
         dry_run: bool
         expect: str
@@ -62,7 +62,7 @@ _TOLD = (
 
 
 class Tools:
-    """The tools of one server; `open_shadow` gives the shadow for one call."""
+    """The tools of one server; `open_shadow` opens the shadow for one call."""
 
     def __init__(self, open_shadow: Opener) -> None:
         self._open = open_shadow
@@ -123,13 +123,12 @@ class Tools:
             if not newest or newest[0].state != "open":
                 message = shadow.snapshot(text=label)
                 return {"message": message.id, "tree": message.after, "files": len(message.patch.files)}
-            open_id = newest[0].id
             shown = _to_line(label)[:100] or "point"
             known = {step.name for step in newest[0].steps}
             names = (f"{shown} {number}" if number > 1 else shown for number in count(1))
             name = next(name for name in names if name not in known)
-            shadow.begin_step(name)
-            step = shadow.end_step(name)
+            open_id = shadow.begin_step(name).message
+            step = shadow.end_step(name, message=open_id)
             return {"message": open_id, "step": name, "tree": step.after}
 
     def undo(self, turns: int = 1, on_conflict: OnConflict = "abort") -> Json:

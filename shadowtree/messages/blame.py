@@ -1,19 +1,19 @@
-"""Who changed a file, and who wrote each of its lines. Reads what all sessions recorded of one path.
+"""Find who changed a file, and who wrote each of its lines, from the records of all sessions.
 
-The history of a path is a list of versions. A change that no message made shows where the record of a message
-does not continue from the version before:
+The history of a path is a list of versions. If a message does not start from the version before, the path was
+changed outside any message in between:
 
     m1: v0→v1      m2: v2→v3      from v1 to v2 it was changed outside any message
 
-For lines, the versions are walked from the newest back. A line that the version before does not have was
-written by the author of this one; the others are looked for further back. What an act brought back is as old
-as the version that it came from, so the walk continues there:
+For lines, the versions are walked back from the newest. A line that the version before does not have was
+written by the author of this version; the others are followed further back. A version that an act brought
+back is as old as the version that it came from, so the walk continues there:
 
     v0 ── m1 ──▶ v1 ── m2 ──▶ v2 ── undo ──▶ v1 ── now
                   ▲                           │
                   └───────────────────────────┘
 
-The whole walk has one budget of steps; the author of lines that are left when it ends is unknown.
+The whole walk has one budget of steps; lines that are left when it is used up have an unknown author.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from shadowtree.base.errors import InvalidInput, StoreDamaged, UnknownName
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, Unknown, is_file, to_text
-from shadowtree.capture.capture import Site, look
+from shadowtree.capture.capture import Site, capture_in_memory
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import open_recorded
 from shadowtree.results.messages import BlameEntry, BlameLine, Message, make_patch
@@ -51,30 +51,30 @@ if TYPE_CHECKING:
 
 _NOTHING = Unknown("nothing was recorded")
 _TRIED = 8
-"""How many versions before it the result of a merge is compared with."""
+"""How many earlier versions the result of a merge is compared with."""
 
 
 @frozen
 class _Version:
-    """A content of the file, and whose it is."""
+    """A version of the file, and its author."""
 
     before: Answer
-    """What was there before; messages that ran side by side each saw the other's changes."""
+    """The state before it. If messages ran at the same time, it may include each other's changes."""
     state: Answer
     origin: LineOrigin
     number: int = 0
-    """The event that recorded it, or recorded what came after it."""
+    """The event that recorded it, or that recorded the next version."""
     message: Message | None = None
     time_ms: int | None = None
     is_act: bool = False
-    """An act put it there, so its lines may come from any version before."""
+    """An act wrote it, so its lines may come from any earlier version."""
 
 
 def blame_path(opened: OpenStore, site: Site, session_name: str, path: RelPath) -> list[BlameEntry]:
     """List who changed a file, newest first: messages of all sessions, or nobody."""
     opened.refresh()
     journal, name = opened.journal, to_text(path) or "."
-    with look(site, opened) as (objects, root):
+    with capture_in_memory(site, opened) as (objects, root):
         present = root.find(path)
         in_trees = _list_in_trees(journal, objects, path)
     recorded = _list_recorded(journal, path)
@@ -96,7 +96,7 @@ def blame_path(opened: OpenStore, site: Site, session_name: str, path: RelPath) 
 
 
 def _list_unprotected(journal: Journal, name: str) -> list[tuple[int, BlameEntry]]:
-    """List the messages during which a file changed that no snapshot covered, with their events."""
+    """List the messages during which a file changed but no snapshot covered it, with their events."""
     ends = journal.events_unprotected_at(name)
     messages = _read_messages(journal, ends)
     found = []
@@ -111,7 +111,7 @@ def blame_lines(opened: OpenStore, site: Site, session_name: str, path: RelPath)
     """List the lines of a file as it is now, each with its author, in any session."""
     opened.refresh()
     journal, name = opened.journal, to_text(path) or "."
-    with look(site, opened, file_bytes=site.limits.diff_bytes) as (objects, root):
+    with capture_in_memory(site, opened, file_bytes=site.limits.diff_bytes) as (objects, root):
         present = root.find(path)
         if isinstance(present, Unknown):
             raise UnknownName(name, f"{name} is not recorded: {present.reason}")
@@ -138,7 +138,7 @@ def _list_recorded(journal: Journal, path: RelPath) -> list[_Version]:
     for number, change in story:
         event, message, last = events[number], messages.get(number), versions[-1].state
         is_act = event.kind in ACTS
-        # Of messages that ran side by side each saw the other's changes.
+        # If messages ran at the same time, each one's states may include the other's changes.
         is_next = is_act or last_number <= (event.since if event.since is not None else number)
         if last != change.old and is_next:
             versions.append(_Version(last, change.old, "outside", number, time_ms=event.time_ms))
@@ -149,7 +149,7 @@ def _list_recorded(journal: Journal, path: RelPath) -> list[_Version]:
 
 
 def _list_in_trees(journal: Journal, objects: Objects, path: RelPath) -> list[_Version]:
-    """List what the first and the last tree have of a file, for one that no message changed."""
+    """List the versions in the first and the last tree, for a file that no message changed."""
     versions: list[_Version] = []
     for record in (journal.first_tree(), journal.last_tree()):
         if record is not None:
@@ -162,7 +162,7 @@ def _list_in_trees(journal: Journal, objects: Objects, path: RelPath) -> list[_V
 
 
 def _add_present(recorded: list[_Version], present: Answer, session: Session) -> list[_Version]:
-    """Add the present state, if it is another one: it is the open message's, or nobody's."""
+    """Add the present state if it differs: its author is the open message, or nobody."""
     last = recorded[-1].state if recorded else _NOTHING
     if last == present:
         return recorded
@@ -187,7 +187,7 @@ def _read_messages(journal: Journal, events: Iterable[Event]) -> dict[int, Messa
 
 
 class _Walk:
-    """Finds the version that each line of the last one comes from."""
+    """Finds the version that each line of the last version comes from."""
 
     def __init__(self, objects: Objects, versions: list[_Version], name: str) -> None:
         self._objects = objects
@@ -217,7 +217,7 @@ class _Walk:
         return lines
 
     def _follow(self, at: int, lines: dict[int, int]) -> None:
-        """Find the authors of some lines of a version: by their places there, the places in the last one."""
+        """Find the authors of lines of a version; `lines` maps their places to those in the last version."""
         while lines:
             version = self._versions[at]
             if version.is_act:
@@ -236,7 +236,7 @@ class _Walk:
         self._found.update(dict.fromkeys(lines.values(), self._versions[at]))
 
     def _follow_merged(self, at: int, lines: dict[int, int]) -> None:
-        """Find where the lines come from that an act merged: any version before may have them."""
+        """Find the authors of lines that an act merged: any earlier version may have them."""
         for place in reversed(range(max(0, at - _TRIED), at)):
             if not lines or self._read(place) is None:
                 break
@@ -245,14 +245,14 @@ class _Walk:
         self._found.update(dict.fromkeys(lines.values(), self._versions[at]))
 
     def _compare(self, old: int, new: int, lines: dict[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-        """Divide lines of one version into those that another has, by their places there, and the rest."""
+        """Divide lines into those that an older version has, by their places there, and the rest."""
         before, after = split_texts(self._read(old) or b"", self._read(new) or b"")
         kept: dict[int, int] = {}
         rest = dict(lines)
         here = there = 0
         whole = Part(range(len(before.lines), len(before.lines)), range(len(after.lines), len(after.lines)))
         for part in [*find_changes(before.numbers, after.numbers, self._steps), whole]:
-            # Up to the next change both have the same lines.
+            # Up to the next change, both have the same lines.
             for place in range(here, part.new.start):
                 if place in rest:
                     kept[place - here + there] = rest.pop(place)
@@ -260,7 +260,7 @@ class _Walk:
         return kept, rest
 
     def _read(self, at: int) -> bytes | None:
-        """Read a version; None: it is no text, not known, or not there any more."""
+        """Read a version; None if it is not text, not known, or no longer stored."""
         if at not in self._contents:
             self._contents[at] = self._read_state(self._versions[at].state)
         return self._contents[at]

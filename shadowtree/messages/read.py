@@ -1,11 +1,10 @@
-"""Read what is recorded, as results: messages, what they changed, how states differ, where a session stands.
+"""Read what is recorded, as results: messages and their changes, diffs, where a session stands.
 
-Nothing is recorded, so none of it needs the lock.
+Nothing is recorded here, so nothing needs the lock.
 """
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 from shadowtree.base.arguments import StrPath, check_count, parse_path, parse_paths, refuse_unknown
@@ -20,18 +19,19 @@ from shadowtree.base.errors import (
     UnknownName,
 )
 from shadowtree.base.frozen import replace
-from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, from_text, is_file, to_text
-from shadowtree.capture.capture import Site, list_skipped, look, refuse_full, scan_site
+from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, to_text
+from shadowtree.capture.capture import Site, capture_in_memory, list_skipped, scan_site
+from shadowtree.capture.diff import diff_patch
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
-    LEFT_OUT_THEN,
     RecordedDirectory,
     compare,
-    diff_patch,
     list_changes,
     open_recorded,
 )
 from shadowtree.capture.scan import stamp_uncovered
+from shadowtree.capture.size_limits import require_free_space
+from shadowtree.messages.unprotected import list_unprotected
 from shadowtree.results.messages import (
     BlameLine,
     Branch,
@@ -40,7 +40,6 @@ from shadowtree.results.messages import (
     Message,
     Patch,
     SessionEntry,
-    Skipped,
     Status,
     Update,
     make_patch,
@@ -66,14 +65,14 @@ if TYPE_CHECKING:
 def read_patch(opened: OpenStore, site: Site, session: str, name: str) -> Patch:
     """List what changed from a recorded tree to the present state."""
     before = resolve_tree(Session(opened.journal, session), name)
-    with look(site, opened) as (objects, after):
+    with capture_in_memory(site, opened) as (objects, after):
         return compare(_open(objects, before), after)
 
 
 def read_diff(
     opened: OpenStore, site: Site, session_name: str, a: str | None, b: str | None, how: DiffOptions
 ) -> list[FileDiff]:
-    """Show how two states differ; of very large files only that they do."""
+    """Return how two states differ; for very large files, only that they do."""
     refuse_unknown(how, "paths", "binary", "context")
     session = Session(opened.journal, session_name)
     before = last_tree(opened, session) if a is None else resolve_tree(session, a)
@@ -82,7 +81,7 @@ def read_diff(
     if b is not None:
         after = _open(opened.objects, resolve_tree(session, b))
         return _diff(compare(_open(opened.objects, before), after), opened.objects, site, how)
-    with look(site, opened, file_bytes=site.limits.diff_bytes) as (objects, present):
+    with capture_in_memory(site, opened, file_bytes=site.limits.diff_bytes) as (objects, present):
         return _diff(compare(_open(objects, before), present), objects, site, how)
 
 
@@ -95,7 +94,7 @@ def _diff(patch: Patch, objects: Objects, site: Site, how: DiffOptions) -> list[
 
 
 def narrow(patch: Patch, paths: Collection[RelPath] | None) -> Patch:
-    """Keep of a patch what is at some paths, or below them; None: all of it."""
+    """Keep only what a patch changes at some paths, or below them; None keeps everything."""
     if paths is None or ROOT in paths:
         return patch
     wanted = [(to_text(path), to_text(path) + "/") for path in paths]
@@ -108,7 +107,7 @@ def narrow(patch: Patch, paths: Collection[RelPath] | None) -> Patch:
 
 
 def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) -> Status:
-    """Say where a session stands, what is not protected, and what else to `warn` of."""
+    """Return where a session stands, what is not protected, and what `warn` returns."""
     opened.refresh()
     session = Session(opened.journal, session_name)
     head = last_finished(session.position, session.find)
@@ -118,7 +117,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
     outside: list[ChangedPath] = []
     unprotected: list[str] = []
     if last is not None:
-        with look(site, opened, scan) as (objects, after):
+        with capture_in_memory(site, opened, scan) as (objects, after):
             changed = len(compare(_open(objects, last), after).files)
             outside = _list_outside(opened.journal, session, objects, after)
             stamp = partial(stamp_uncovered, scan, site.worktree)
@@ -143,7 +142,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
 def _warn_full(opened: OpenStore, site: Site, needed: int) -> list[str]:
     """Warn if the store's disk has no room for a snapshot."""
     try:
-        refuse_full(opened.layout.store, needed, site.settings)
+        require_free_space(opened.layout.store, needed, min_free=site.settings.min_free)
         if has_no_room(opened.layout.store):
             raise OutOfSpace(opened.layout.store)
     except OutOfSpace as error:
@@ -152,7 +151,7 @@ def _warn_full(opened: OpenStore, site: Site, needed: int) -> list[str]:
 
 
 def list_messages(opened: OpenStore, site: Site, session_name: str, which: MessageFilter) -> list[Message]:
-    """List the messages of a session that are asked for, or those of all, oldest first."""
+    """List the messages that `which` selects, of a session or of all, oldest first."""
     refuse_unknown(which, "all_sessions", "last", "since", "paths")
     last, since, all_sessions = which.get("last"), which.get("since"), which.get("all_sessions", False)
     check_count(last, "the number of messages")
@@ -179,7 +178,7 @@ def list_messages(opened: OpenStore, site: Site, session_name: str, which: Messa
 def show_message(
     opened: OpenStore, site: Site, session_name: str, name: str, how: DiffOptions
 ) -> tuple[Message, list[FileDiff]]:
-    """Return a message and how what it changed differs."""
+    """Return a message and the diffs of its changes."""
     refuse_unknown(how, "paths", "binary", "context")
     session = Session(opened.journal, session_name)
     (message,) = session.mark_reverted([session.read_message(resolve_message(session, name))])
@@ -187,7 +186,7 @@ def show_message(
 
 
 def diff_message(opened: OpenStore, site: Site, message: Message, how: DiffOptions) -> list[FileDiff]:
-    """Show how what a message changed differs; raise ForgottenMessage if it was forgotten since."""
+    """Return the diffs of a message's changes; raise ForgottenMessage if it was forgotten since."""
     refuse_unknown(how, "paths", "binary", "context")
     try:
         return _diff(message.patch, opened.objects, site, how)
@@ -197,14 +196,14 @@ def diff_message(opened: OpenStore, site: Site, message: Message, how: DiffOptio
 
 
 def blame_lines(opened: OpenStore, site: Site, session_name: str, path: StrPath) -> list[BlameLine]:
-    """List the lines of a file, each with whoever wrote it; what that needs is imported only now."""
+    """List the lines of a file, each with its author; `blame` is imported only when this is called."""
     from shadowtree.messages.blame import blame_lines
 
     return blame_lines(opened, site, session_name, parse_path(path, site.worktree))
 
 
 def read_file(opened: OpenStore, site: Site, session_name: str, ref: str, path: str) -> bytes:
-    """Return the content of a file as of a message or a tree; of a link, its target."""
+    """Return the content of a file, or the target of a link, as of a message or a tree."""
     pieces: list[bytes] = []
     copy_file(opened, site, session_name, ref, path, pieces.append)
     return b"".join(pieces)
@@ -218,9 +217,9 @@ def copy_file(
     path: str,
     write: Callable[[bytes], object],
 ) -> None:
-    """Write a file as of a message or a tree, piece by piece; of a link, its target.
+    """Write a file, or the target of a link, as of a message or a tree, piece by piece.
 
-    Without `ref` the path begins with one, as in `m1:src/a.py`: the longest that means something counts.
+    Without `ref`, the path begins with one, as in `m1:src/a.py`: the longest that can be resolved counts.
     """
     session = Session(opened.journal, session_name)
     record, name = _split_ref(session, path) if ref is None else (resolve_tree(session, ref), path)
@@ -237,7 +236,7 @@ def copy_file(
 
 
 def _split_ref(session: Session, text: str) -> tuple[TreeRecord, str]:
-    """Split `REF:PATH`, where both may hold colons, after the longest REF that means something."""
+    """Split `REF:PATH`, where both may contain colons, after the longest REF that can be resolved."""
     unknown: UnknownName | None = None
     at = text.rfind(":")
     while at > 0:
@@ -254,7 +253,7 @@ def _split_ref(session: Session, text: str) -> tuple[TreeRecord, str]:
 def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int, list[Update]]:
     """List which messages began or ended, and which acts were done, in all sessions, after a number.
 
-    None: how the messages began that are open now. Beside it the number from which on to ask the next time.
+    With None, list the begins of all open messages. Also return the number to pass the next time.
     """
     journal = opened.journal
     if after is None:
@@ -277,7 +276,7 @@ def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int,
 
 
 def _find_settled(journal: Journal) -> int:
-    """Find the number of the last event that stays: if a message is dropped, its numbers are used again."""
+    """Find the number of the last event that stays: the numbers of a dropped message are used again."""
     latest = journal.latest_event()
     if latest is None:
         return 0
@@ -288,7 +287,7 @@ def _find_settled(journal: Journal) -> int:
 
 
 def list_sessions(opened: OpenStore, site: Site) -> list[SessionEntry]:
-    """List the sessions of which a message is left, the one that recorded last at the end."""
+    """List the sessions that have any messages left; the one that recorded last comes last."""
     journal = opened.journal
     counts, names = journal.retention.count_messages(), journal.live_sessions()
     found = []
@@ -315,7 +314,7 @@ def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:
 
 
 def last_tree(opened: OpenStore, session: Session) -> TreeRecord | None:
-    """Return what the session recorded last, or else what anybody did."""
+    """Return the tree that the session recorded last, or else the last one of any session."""
     number = _tree_of(opened.journal, session.last_event)
     return opened.journal.last_tree() if number is None else opened.journal.tree(number)
 
@@ -323,9 +322,9 @@ def last_tree(opened: OpenStore, session: Session) -> TreeRecord | None:
 def _list_outside(
     journal: Journal, session: Session, objects: Objects, present: RecordedDirectory
 ) -> list[ChangedPath]:
-    """List what changed since the session's last message, and is neither a message's nor an act's.
+    """List the changes since the session's last message that belong to no message and no act.
 
-    What the session changes while a message is open is that message's.
+    While a message is open, changes belong to it, so nothing is listed.
     """
     if session.open is not None:
         return []
@@ -337,7 +336,7 @@ def _list_outside(
     changes = {change.path: change for change in list_changes(_open(objects, base), present)}
     known: list[tuple[int, Change]] = []
     if session.number is not None:
-        # After the last message only acts came.
+        # Only acts came after the last message.
         acts = journal.changes_of([event.number for event in journal.events_after(since, session.number)])
         known = [(event, change) for event, changes_of in acts.items() for change in changes_of]
     known += journal.changes_at(changes.keys(), since, NOBODY if session.number is None else session.number)
@@ -347,45 +346,8 @@ def _list_outside(
     return make_patch("", found).files
 
 
-def list_unprotected(session: Session, stamp: Callable[[], bytes], *trees: RecordedDirectory) -> list[str]:
-    """List the files that changed since the session last looked at them, and that no tree covers."""
-    changed = session.journal.left_out.list_changed(session.number, stamp)
-    return [to_text(path) for path in changed if not any(is_file(tree.find(path)) for tree in trees)]
-
-
-def list_all_unprotected(opened: OpenStore, site: Site, session_name: str) -> list[Skipped]:
-    """List the files that changed during messages of a session, or since, and that no snapshot covers now.
-
-    Files outside the worktree are among them, if an agent's tools wrote them.
-    """
-    session = Session(opened.journal, session_name)
-    if session.number is None:
-        return []
-    lists = opened.journal.left_out.lists_of(session.number)
-    found = {path for number in lists for path, _ in opened.journal.left_out.skips(number)}
-    scan = scan_site(site, opened)
-    with look(site, opened, scan) as (_, root):
-        found.update(list_unprotected(session, partial(stamp_uncovered, scan, site.worktree), root))
-        inside = {path: root.find(from_text(path)) for path in found if not path.startswith("/")}
-    reasons = {path: _explain(state) for path, state in inside.items() if isinstance(state, Unknown)}
-    reasons |= dict.fromkeys(found - inside.keys(), "it is outside the directory")
-    return [Skipped(path, reasons[path]) for path in sorted(reasons)]
-
-
-def why_unprotected(opened: OpenStore, site: Site, path: RelPath) -> str | None:
-    """Return why no snapshot covers a path; None if one does, or would if there were something."""
-    is_directory = os.path.isdir(os.path.join(os.fsencode(site.worktree), path))
-    with look(site, opened) as (_, root):
-        found = root.find(path, as_directory=is_directory)
-    return _explain(found) if isinstance(found, Unknown) else None
-
-
-def _explain(unknown: Unknown) -> str:
-    return "an ignore rule excludes it" if unknown.reason == LEFT_OUT_THEN else unknown.reason
-
-
 def _tree_of(journal: Journal, event: Event | None) -> int | None:
-    """Return the record that an event left, if any, and if it was not forgotten."""
+    """Return the number of the tree that an event recorded; None if there is none or it was forgotten."""
     number = None if event is None else event.after if event.after is not None else event.before
     return None if number is None or journal.is_forgotten_tree(number) else number
 

@@ -1,7 +1,7 @@
-"""Record messages: their begin, their end, their steps.
+"""Record messages: their begin, their end and their steps.
 
-Each function is called by the holder of the lock and adds to the journal, in one go, the tree that was taken
-and what it means. What it returns is read before that counts: a record that cannot be reported is not made.
+Everything here needs the lock. The tree that was taken and the events that refer to it are recorded in one
+transaction. The result is read inside it, so a record that cannot be reported is not made.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
+from typing import TypeVar
 
 from shadowtree.base.arguments import check_message_id, check_name, encode_meta, refuse_unknown
 from shadowtree.base.errors import DuplicateMessage, InvalidInput, UnknownMessage
@@ -22,7 +23,7 @@ from shadowtree.capture.recorded_tree import list_changes, list_rewritten, open_
 from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan, stamp_uncovered
 from shadowtree.results.messages import Message, Snapshot, Step
-from shadowtree.timeline.append import NO_ID, Ending, Said, SessionWriter
+from shadowtree.timeline.append import NO_ID, Ending, NewMessage, SessionWriter
 from shadowtree.timeline.schema import BEGIN, SNAPSHOT, STEP, Event, MessageRow, TreeRecord
 from shadowtree.timeline.session import MessageEvents, require_live
 
@@ -31,25 +32,30 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+Ended = TypeVar("Ended", Message, Step)
+
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
-"""Of made ids, in order; without those that look alike."""
+"""The digits of generated ids, in order, without characters that look alike."""
 _ID_DIGITS = 9
 
 
-def read_said(id: str | None, said: Mapping[str, Any]) -> Said:  # Any: options of their own types
-    """Read what the caller says of a message; without an id, one is made when it is recorded."""
-    refuse_unknown(said, "text", "role", "meta")
+def read_new_message(
+    id: str | None,
+    options: Mapping[str, Any],  # Any: of the options' own types
+) -> NewMessage:
+    """Check what the caller gives for a message; without an id, one is generated when it is recorded."""
+    refuse_unknown(options, "text", "role", "meta")
     id = NO_ID if id is None else check_message_id(id)
-    text, role = said.get("text", ""), said.get("role")
+    text, role = options.get("text", ""), options.get("role")
     if not isinstance(text, str):
         raise InvalidInput(f"the text of a message must be a string, not {text!r}")
     if role is not None:
         check_name(role, "role")
-    return Said(id, text, role, encode_meta(said.get("meta")))
+    return NewMessage(id, text, role, encode_meta(options.get("meta")))
 
 
 class Recorder:
-    """Records the present state, and what it means in one session. Only for the holder of the lock."""
+    """Records the present state as messages and steps of one session. The caller holds the lock."""
 
     def __init__(
         self,
@@ -73,17 +79,17 @@ class Recorder:
 
     @contextmanager
     def _take(self) -> Iterator[Capture]:
-        """Take the present state, for the body to record."""
+        """Capture the present state, for the body to record."""
         self._cancellation.check()
         progress = self._cancellation.heed(self._progress)
-        # Somebody may have recorded since.
+        # Another process may have recorded since the first scan.
         scan = self._first_scan if self._journal.last_tree() is None else None
         with capture(self._site, self._opened, scan=scan, progress=progress) as taken:
             self.writer.stamp_uncovered = cache(partial(stamp_uncovered, taken.scan, self._site.worktree))
             yield taken
 
     def track(self, *, is_wrap: bool = False) -> Snapshot:
-        """Record the present state; if it `is_wrap`, as the one that sessions start from."""
+        """Record the present state; if `is_wrap`, as the one that sessions start from."""
         with self._take() as taken:
             with taken.record(self.writer.time_s) as record:
                 if is_wrap:
@@ -94,14 +100,14 @@ class Recorder:
 
     # Messages
 
-    def begin(self, said: Said) -> Message:
-        """Begin a message, and end the one that is open; the same one again changes nothing."""
+    def begin(self, new: NewMessage) -> Message:
+        """Begin a message, and end the open one; beginning the open message again changes nothing."""
         self._leave_fetched()
-        said = self._name(said)
-        known = self._session.find_id(said.id)
+        new = self._name(new)
+        known = self._session.find_id(new.id)
         if known is not None:
             if known.number != self._session.position.open:
-                raise DuplicateMessage(said.id, self._session.name)
+                raise DuplicateMessage(new.id, self._session.name)
             return self._session.read_message(known)
         with self._take() as taken:
             ending = self.writer.prepare_ending(partial(self._changes_since, taken), is_inferred=True)
@@ -111,31 +117,29 @@ class Recorder:
                 if ending is not None:
                     self.writer.add_ending(ending, record, skipped, git_head, is_inferred=True)
                     self.writer.warn_of_inferred(ending)
-                row = self.writer.add_message(said)
+                row = self.writer.add_message(new)
                 begin = Event(0, 0, BEGIN, message=row.number, before=record.number, git_head=git_head)
                 self.writer.add(begin, skipped)
                 message = self._session.read_message(row)
         return self._with_warnings(message, taken)
 
     def end(self, message_id: str | None, paths: Collection[RelPath] | None) -> Message:
-        """End the open message; one that is ended already stays as it is."""
+        """End the open message; a message that has ended already stays as it is."""
         message = self._end(message_id, paths, drops_empty=False)
         assert message is not None
         return message
 
     def end_or_drop(self, message_id: str) -> Message | None:
-        """End the open message; if it changed nothing, and is the last of all, it was never recorded."""
+        """End the open message; if it changed nothing and is the last record of all, remove it instead."""
         return self._end(message_id, None, drops_empty=True)
 
     def _end(
         self, message_id: str | None, paths: Collection[RelPath] | None, *, drops_empty: bool
     ) -> Message | None:
-        row = self._require_open() if message_id is None else self._session.find_id(message_id)
-        if row is None:
-            raise UnknownMessage(message_id or "")
-        if require_live(row).number != self._session.position.open:
+        row = self._require_row(message_id)
+        if row.number != self._session.position.open:
             ended = self._session.read_message(row)
-            return ended if drops_empty else _warn_of_earlier_end(ended)
+            return ended if drops_empty else _warn_of_earlier_end(ended, "message", row.id)
         with self._take() as taken:
             ending = self.writer.prepare_ending(partial(self._changes_since, taken), paths, is_inferred=False)
             assert ending is not None
@@ -149,7 +153,7 @@ class Recorder:
         return self._with_warnings(message, taken)
 
     def close(self) -> None:
-        """End the open message as when nobody says that it is over: with its last step, or now."""
+        """End the open message with an inferred end: with its last step, or now."""
         with self._take() as taken:
             ending = self.writer.prepare_ending(partial(self._changes_since, taken), is_inferred=True)
             assert ending is not None
@@ -157,17 +161,17 @@ class Recorder:
             with taken.record(self.writer.time_s) as record:
                 self.writer.add_ending(ending, record, taken.scan.skipped(), git_head, is_inferred=True)
 
-    def snapshot(self, said: Said, *, is_inferred: bool = False) -> Message:
-        """Record a message that is over, from the state last known to the session."""
+    def snapshot(self, new: NewMessage, *, is_inferred: bool = False) -> Message:
+        """Record a finished message, which starts from the state that the session last recorded."""
         self._leave_fetched()
-        said = self._name(said)
-        self._require_new(said)
+        new = self._name(new)
+        self._require_new(new)
         since = self._session.last_event or self._journal.last_wrap()
         with self._take() as taken:
             ending = self.writer.prepare_ending(partial(self._changes_since, taken), is_inferred=True)
             before, changes, is_whole = None, [], False
             if ending is not None:
-                # What came after the last step of the open message is in this one, as after its end.
+                # If the open message ends with its last step, later changes belong to this message.
                 since = ending.last_step
             if since is not None:
                 assert since.after is not None, "a session in which no message is open knows its last tree"
@@ -180,17 +184,17 @@ class Recorder:
                     changes = self.writer.without_acts(every, since.number)
                     is_whole = len(changes) == len(every)
             return self._record_snapshot(
-                said, taken, before, since, changes, ending, is_inferred=is_inferred, is_whole=is_whole
+                new, taken, before, since, changes, ending, is_inferred=is_inferred, is_whole=is_whole
             )
 
-    def record_burst(self, said: Said) -> Message | None:
-        """Record what nobody announced as a message: what is different from the last tree of all sessions.
+    def record_burst(self, new: NewMessage) -> Message | None:
+        """Record changes that nobody announced as a message: the difference from the last tree of all.
 
-        So nothing is told twice. None if there is nothing to tell, or while a message is open anywhere: what
-        changes then is that one's.
+        So no change is recorded twice. Return None if nothing changed, or while any session has an open
+        message, to which the changes belong.
         """
         self._leave_fetched()
-        self._require_new(said)
+        self._require_new(new)
         last, latest = self._journal.last_tree(), self._journal.latest_event()
         if last is None or self._journal.open_messages():
             return None
@@ -200,28 +204,28 @@ class Recorder:
                 taken.abandon()
                 return None
             return self._record_snapshot(
-                said, taken, last, latest, changes, None, is_inferred=True, is_whole=True
+                new, taken, last, latest, changes, None, is_inferred=True, is_whole=True
             )
 
     def _leave_fetched(self) -> None:
         self.writer.leave_fetched()
         self._session = self.writer.session
 
-    def _name(self, said: Said) -> Said:
-        """Make an id for a message that has none: short, and in the order of time."""
-        time_ms, id = self.writer.time_ms, said.id
-        while id == NO_ID or (said.id == NO_ID and self._session.find_id(id) is not None):
+    def _name(self, new: NewMessage) -> NewMessage:
+        """Generate an id for a message that has none: short, and ordered by time."""
+        time_ms, id = self.writer.time_ms, new.id
+        while id == NO_ID or (new.id == NO_ID and self._session.find_id(id) is not None):
             id = "m" + "".join(_DIGITS[time_ms >> 5 * place & 31] for place in reversed(range(_ID_DIGITS)))
             time_ms += 1
-        return replace(said, id=id)
+        return replace(new, id=id)
 
-    def _require_new(self, said: Said) -> None:
-        if self._session.find_id(said.id) is not None:
-            raise DuplicateMessage(said.id, self._session.name)
+    def _require_new(self, new: NewMessage) -> None:
+        if self._session.find_id(new.id) is not None:
+            raise DuplicateMessage(new.id, self._session.name)
 
     def _record_snapshot(
         self,
-        said: Said,
+        new: NewMessage,
         taken: Capture,
         before: TreeRecord | None,
         since: Event | None,
@@ -231,14 +235,14 @@ class Recorder:
         is_inferred: bool,
         is_whole: bool,
     ) -> Message:
-        """Record a message that is over, after the `ending` of an open one; None before it: as now."""
+        """Record a finished message, after the `ending` of an open one; no `before` means no changes."""
         skipped, git_head = taken.scan.skipped(), find_head(self._site.worktree)
         with taken.record(self.writer.time_s) as record:
             if ending is not None:
                 end = self.writer.add_ending(ending, record, skipped, git_head, is_inferred=True)
                 self.writer.warn_of_inferred(ending)
                 since = since or end
-            row = self.writer.add_message(said)
+            row = self.writer.add_message(new)
             event = Event(
                 0,
                 0,
@@ -258,7 +262,7 @@ class Recorder:
     # Steps
 
     def begin_step(self, name: str, meta: str | None) -> Step:
-        """Begin a step of the open message, beside those that are open; the same one again does nothing."""
+        """Begin a step of the open message, besides open ones; beginning an open step again does nothing."""
         row = self._require_open()
         events = MessageEvents(self._journal.events_of([row.number]))
         known = events.steps.get((row.number, name))
@@ -270,23 +274,30 @@ class Recorder:
             begun = Event(0, 0, STEP, message=row.number, step=name, before=record.number, meta=meta)
             return self._session.read_step(row, self.writer.add(begun, taken.scan.skipped()), None)
 
-    def end_step(self, name: str) -> Step:
-        """End an open step; one that is ended already stays as it is."""
-        row = self._require_open()
+    def end_step(self, name: str, message_id: str | None = None) -> Step:
+        """End a step of a message, by default the open one; a step that has ended already stays as it is."""
+        row = self._require_row(message_id)
         events = MessageEvents(self._journal.events_of([row.number]))
         begin = events.steps.get((row.number, name))
         if begin is None:
             raise InvalidInput(f"step {name!r} has not begun in message {row.id!r}")
         end = events.step_ends.get((row.number, name))
         if end is not None:
-            return self._session.read_step(row, begin, end)
+            return _warn_of_earlier_end(self._session.read_step(row, begin, end), "step", name)
         with self._take() as taken:
             ending = self.writer.prepare_step_ending(row, begin, partial(self._changes_since, taken))
             with taken.record(self.writer.time_s) as record:
                 end = self.writer.add_ending(ending, record, taken.scan.skipped(), is_inferred=False)
                 return self._session.read_step(row, begin, end)
 
-    # What several of them need
+    # Helpers
+
+    def _require_row(self, message_id: str | None) -> MessageRow:
+        """Return a message by its id, or the open one."""
+        row = self._require_open() if message_id is None else self._session.find_id(message_id)
+        if row is None:
+            raise UnknownMessage(message_id or "")
+        return require_live(row)
 
     def _require_open(self) -> MessageRow:
         row = self._session.open
@@ -297,7 +308,7 @@ class Recorder:
     def _changes_since(
         self, taken: Capture, record: TreeRecord, until: TreeRecord | None = None
     ) -> list[Change]:
-        """List what changed since a record, until another one or until now."""
+        """List the changes from a record to another one, or to the present state."""
         if until is not None:
             then = open_recorded(self._opened.objects, until.tree, until.facts)
             return list_changes(open_recorded(self._opened.objects, record.tree, record.facts), then)
@@ -318,9 +329,9 @@ def _is_empty(ending: Ending) -> bool:
     return not ending.changes and not ending.unprotected
 
 
-def _warn_of_earlier_end(message: Message) -> Message:
-    """Warn whoever ends a message that something else ended before."""
-    if not message.inferred:
-        return message
-    warning = f"message {message.id!r} was ended before this: later changes are not part of it"
-    return replace(message, warnings=[*message.warnings, warning])
+def _warn_of_earlier_end(ended: Ended, kind: str, name: str) -> Ended:
+    """Add a warning if a message or step had an inferred end before the caller ended it."""
+    if not ended.inferred:
+        return ended
+    warning = f"{kind} {name!r} was ended before this: later changes are not part of it"
+    return replace(ended, warnings=[*ended.warnings, warning])

@@ -1,13 +1,13 @@
 """Record what the hooks of an agent report: turns as messages, tool calls as steps.
 
-Hooks come twice, late, or not at all, so each event is taken as what it shows rather than as a command:
+Hooks may run twice, late, or not at all, so each event counts as evidence rather than as a command:
 
-- A turn that begins again while its message is open goes on. If its message has ended, as when another hook
-  sends the agent back to work, it goes on in another message of the same turn: `ID+2`.
-- An event of a turn that never began records nothing; only a step begins it, because files may change now.
-- What an agent left running belongs to the turn that started it, and so does what it does about the result.
+- A turn that begins again while its message is open continues. If its message has ended, for example because
+  another hook sent the agent back to work, it continues in another message of the same turn: `ID+2`.
+- An event of a turn that never began records nothing. Only a step begins the turn: files may change now.
+- Work that an agent left running belongs to the turn that started it, and so does its reaction to the result.
 
-All of this is decided by the holder of the lock, so hooks that run at once agree.
+All of this is decided under the lock, so hooks that run at the same time agree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 
 from shadowtree.base.arguments import encode_meta
 from shadowtree.base.paths import PathState, RelPath, Unknown, to_text
-from shadowtree.messages.record import Recorder, read_said
+from shadowtree.messages.record import Recorder, read_new_message
 from shadowtree.results.turns import BEGIN, CLOSE, END, MISSED, STEP, STEP_END, TurnEvent, TurnRecord
 from shadowtree.timeline.position import first_line, is_head_only, undone_messages
 from shadowtree.timeline.schema import ACTS, MessageRow
@@ -33,7 +33,7 @@ NOT_PROTECTED = "the first snapshot was not finished when it began"
 
 
 def record_turn(recording: Callable[..., AbstractContextManager[Recorder]], event: TurnEvent) -> TurnRecord:
-    """Record what a hook reports; nothing to record is no error. `recording` holds the lock."""
+    """Record what a hook reports, if there is anything to record. `recording` takes the lock."""
     with recording(wraps=event.kind == BEGIN) as recorder:
         return _RECORDS[event.kind](recorder, event)
 
@@ -57,7 +57,7 @@ def _step(recorder: Recorder, event: TurnEvent) -> TurnRecord:
     session, is_new = recorder.writer.session, False
     row = _find_open(session, event)
     if row is None and _is_known(session, event):
-        # Late, or the agent went on after its end.
+        # The event is late, or the agent continued after the turn ended.
         row = session.open
     if row is None:
         if event.id is None and session.position.head is None:
@@ -104,13 +104,13 @@ def _close(recorder: Recorder, event: TurnEvent) -> TurnRecord:
 
 
 def _miss(recorder: Recorder, event: TurnEvent) -> TurnRecord:
-    """Record a turn of which nobody knows what it changed, so that people see that it is not protected."""
+    """Record a turn whose changes are not known, so that people see that it is not protected."""
     assert event.id is not None
     if _is_known(recorder.writer.session, event):
         return TurnRecord(event.id)
     meta = {**(event.meta or {}), "not_protected": NOT_PROTECTED}
-    said = read_said(event.id, {"text": _text_of(recorder, event), "role": _USER, "meta": meta})
-    return TurnRecord(recorder.snapshot(said).id, is_new=True)
+    new = read_new_message(event.id, {"text": _text_of(recorder, event), "role": _USER, "meta": meta})
+    return TurnRecord(recorder.snapshot(new).id, is_new=True)
 
 
 _RECORDS: dict[str, Callable[[Recorder, TurnEvent], TurnRecord]] = {
@@ -124,7 +124,7 @@ _RECORDS: dict[str, Callable[[Recorder, TurnEvent], TurnRecord]] = {
 
 
 def _begin_message(recorder: Recorder, event: TurnEvent, role: str) -> str:
-    """Begin a message for a turn; the tool of a step is no concern of the message's."""
+    """Begin a message for a turn; if a step begins it, only the agent's name is kept of the step's meta."""
     meta = event.meta if event.kind == BEGIN else _only_agent(event)
     session = recorder.writer.session
     wanted = event.id
@@ -135,8 +135,8 @@ def _begin_message(recorder: Recorder, event: TurnEvent, role: str) -> str:
     while session.find_id(id) is not None:
         number += 1
         id = f"{wanted}+{number}"
-    said = read_said(id, {"text": _text_of(recorder, event), "role": role, "meta": meta})
-    return recorder.begin(said).id
+    new = read_new_message(id, {"text": _text_of(recorder, event), "role": role, "meta": meta})
+    return recorder.begin(new).id
 
 
 def _only_agent(event: TurnEvent) -> dict[str, object] | None:
@@ -166,7 +166,7 @@ def _find_same_prompt(recorder: Recorder, event: TurnEvent) -> MessageRow | None
 
 
 def _goes_on(recorder: Recorder, event: TurnEvent) -> bool:
-    """Return whether a turn that begins is one that has ended: with no prompt, or with the same."""
+    """Return whether a turn that begins continues an earlier one: it has no prompt, or the same one."""
     row = None if event.id is None else recorder.writer.session.find_id(event.id)
     return row is not None and (not event.text or row.text == _text_of(recorder, event))
 
@@ -184,14 +184,14 @@ def _is_call(step: str, tool: str) -> bool:
 def _list_undone(session: Session) -> tuple[list[tuple[int, str]], list[str]]:
     """List the turns that were undone since the last message, and the paths that acts left different.
 
-    Without such a path there is nothing to tell: what the agent knows of the files is still true.
+    If there is no such path, list nothing: what the agent knows about the files is still true.
     """
     journal = session.journal
     last = None if session.number is None else journal.last_of_messages(session.number)
     if last is None:
         return [], []
     acts = [act for act in journal.events_after(last.number, last.session) if act.kind in ACTS]
-    # Where no file was touched, the agent has undone them itself.
+    # If an act touched no file, the agent undid the changes itself.
     acts = [act for act in acts if not is_head_only(act, journal.event)]
     if not acts:
         return [], []

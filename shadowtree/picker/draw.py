@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shadowtree.picker.pages import Line
 
     Counts = Mapping[str, tuple[int, int] | None]
-    """How many lines a message added and removed, by id; None: too many files to count."""
+    """How many lines a message added and removed, by id; None: not counted."""
 
 _DEEDS = {
     "restore": "green",
@@ -55,10 +55,10 @@ _TOO_SMALL = "The window is too small. Make it larger, or press q to leave."
 _NOTE_LINES = 3
 """How many lines a note takes at most."""
 _READ = 2000
-"""In how many characters of a text its first line is looked for: prompts may be long."""
+"""How many characters of a text are searched for its first line: prompts may be long."""
 _GAP = "  "
 _RIGHT = ("number", "age", "added", "removed")
-"""The columns that end on the right."""
+"""The columns that are aligned on the right."""
 _COLUMN_STYLES = {"added": "green", "removed": "red", "marks": "yellow"}
 
 
@@ -104,7 +104,7 @@ def _draw_title(state: State) -> Line:
 
 
 def _draw_notes(state: State, now_ms: int) -> list[Line]:
-    """Show what happened; if nothing did, what is under the cursor."""
+    """Show what happened, or else describe what is under the cursor."""
     if state.is_typing:
         found = _describe_found(state)
         return [((f"/{escape(state.query)}", "bold"), ("_", "reverse"), (f" {found}", "dim"))]
@@ -157,7 +157,7 @@ def _draw_keys(state: State) -> Line:
 
 
 def _list_plan_keys(page: PlanPage) -> list[str]:
-    """Name the choices that there are for the file under the cursor, and for all files."""
+    """List the keys that choose for the file under the cursor, and for all files."""
     entry = page.entry
     keys = [f"{key} {choice}" for key, choice in CHOICES.items() if entry and choice in entry.choices]
     in_conflict = [each for each in page.entries if each.is_conflict]
@@ -174,7 +174,7 @@ def _list_plan_keys(page: PlanPage) -> list[str]:
 
 
 def _join_keys(keys: Sequence[str], columns: int) -> Line:
-    """Name the keys that fit; the last two are the most important."""
+    """List the keys that fit; the last two are the most important, and always stay."""
     chosen = list(keys)
     while len(chosen) > 2 and len(_GAP.join(chosen)) + 1 > columns:
         del chosen[-3]
@@ -190,7 +190,7 @@ def _join_keys(keys: Sequence[str], columns: int) -> Line:
 
 @frozen
 class _Cells:
-    """What stands in the columns of a row."""
+    """The texts in the columns of a row."""
 
     number: str
     age: str
@@ -211,15 +211,15 @@ def draw_rows(
     fork_sign: str = "⑂",
     has_agents: bool = False,
 ) -> list[Line]:
-    """Draw the rows in sight; texts are as wide as the terminal leaves them.
+    """Draw the visible rows; texts get the width that other columns leave.
 
-    Agents are named where they differ, or with `has_agents` if there is room.
+    If there is room, agents are named if they differ, or with `has_agents`.
     """
     places = _find_places(state.top, state.at, total=len(state.rows), height=height)
     shown = state.rows[places.start : places.stop]
     has_agents = has_agents or len({row.agent for row in shown if row.message is not None}) > 1
     widths: dict[str, int]
-    # The width of files, whether there are agents, and the columns that both have to leave to the text.
+    # The width of files, whether agents are named, and the columns that must be left for the text.
     for width, has_agent, least in (
         (32, has_agents, 30),
         (20, has_agents, 26),
@@ -246,13 +246,13 @@ def draw_rows(
 
 
 def _find_places(top: int, at: int, *, total: int, height: int) -> range:
-    """Return the places in sight. A long note, or a smaller window, leaves fewer than the model knows of."""
+    """Return the visible places. A long note, or a smaller window, leaves fewer than the model assumes."""
     first = keep_in_sight(top, at, total=total, height=height)
     return range(first, min(total, first + height))
 
 
 def _count_hidden(lines: list[Line], places: range, total: int) -> list[Line]:
-    """Say in the first and in the last line how many are out of sight; the cursor is on neither."""
+    """Say in the first and the last line how many more there are; the cursor is on neither."""
     if len(places) >= 3 and places.start > 0:
         lines[0] = ((f"{_GAP}↑ {places.start + 1:,} more", "dim"),)
     if len(places) >= 3 and places.stop < total:
@@ -280,7 +280,7 @@ def _make_cells(
 
 
 def _draw_now(state: State, widths: Mapping[str, int], *, is_chosen: bool) -> Line:
-    """Say how files differ from the last message."""
+    """Draw the row of now, with the number of files that changed since the last message."""
     text = ""
     if state.outside is not None:
         changed = count(state.outside, "file") if state.outside else "no files"
@@ -327,7 +327,7 @@ def _is_unprotected(message: Message) -> bool:
 
 
 def name_files(message: Message, width: int) -> str:
-    """Name the first file of a message and count the others; without width for that, count them all."""
+    """Name the first file of a message and count the others; if `width` is 0, count them all."""
     files = message.patch.files
     if message.state == "open":
         return ""
@@ -424,7 +424,7 @@ def _pad(text: str, width: int) -> str:
 
 
 def _cut_front(text: str, width: int) -> str:
-    """Shorten a text to its end: of a path, that tells more."""
+    """Shorten a text at the front, because the end of a path says more."""
     kept = text[-max(0, width) :]
     while kept and measure(kept) > width - 1:
         kept = kept[1:]
@@ -432,7 +432,7 @@ def _cut_front(text: str, width: int) -> str:
 
 
 def _fit(line: Line, columns: int) -> Line:
-    """Cut what does not fit."""
+    """Cut a line to the width of the screen."""
     room, spans = columns, []
     for text, style in line:
         if measure(text) > room:

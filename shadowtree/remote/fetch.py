@@ -1,7 +1,7 @@
-"""Fetch sessions from a remote, and let one of them go on here.
+"""Fetch sessions from a remote, and resume one of them here.
 
-Everything that comes is hostile until it was read and checked: first the objects, then the rows, and only
-then does anything become part of the timeline. A fetch touches no file.
+Everything received is treated as hostile until it has been checked: first the objects, then the rows. Only
+then is anything added to the timeline. A fetch touches no file.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ class View:
 
     @property
     def time_ms(self) -> int:
-        """When something last happened in it."""
+        """The time of its latest event."""
         return max([0, *(int(row["time"]) for row in self.rows["events"])])
 
 
 def wrap_first(access: Access) -> None:
-    """Record the directory as it is, if nothing was recorded of it yet."""
+    """Record the directory as it is, if nothing has been recorded yet."""
     with access.writing(wraps=True) as (opened, site, first_scan):
         if opened.journal.last_tree() is None:
             Recorder(opened, site, "default", access.now_ms, Cancellation(), first_scan).track(is_wrap=True)
-            opened.rest()
+            opened.mark_clean()
 
 
 def fetch_sessions(
@@ -79,9 +79,9 @@ def fetch_sessions(
     *,
     only_new: bool = True,
 ) -> Fetched:
-    """Fetch what a remote has of all sessions, or of those with one name, and join it.
+    """Fetch all sessions of a remote, or those with one name, and join them.
 
-    If it is `only_new`, a session of which nothing changed there is left alone, even if it is not here.
+    With `only_new`, a session that has not changed there is skipped, even if it is not here.
     """
     listed = transport.list_refs([rows_prefix(session)])
     wires = {ref: wire for ref in listed if (wire := read_rows_ref(ref)) is not None}
@@ -96,7 +96,10 @@ def fetch_sessions(
 
 
 def _bring(transport: Transport, refs: Mapping[bytes, bytes], haves: Sequence[bytes]) -> dict[bytes, str]:
-    """Fetch what refs name; return those that cannot be accepted, and why: one must not keep others away."""
+    """Fetch what refs name; return those that cannot be accepted, with the reasons.
+
+    If fetching all of them fails, each is fetched alone: a bad one must not keep the others away.
+    """
     try:
         transport.fetch(list(refs.values()), haves)
     except RemoteDamaged as error:
@@ -113,7 +116,7 @@ def _bring(transport: Transport, refs: Mapping[bytes, bytes], haves: Sequence[by
 def take_in(
     access: Access, remote: RemoteState, refs: Mapping[bytes, bytes], unread: Iterable[Refused] = ()
 ) -> Fetched:
-    """Join the sessions that some refs of a remote name; their objects are here by now."""
+    """Join the sessions that some refs of a remote name; their objects are already here."""
     joined: list[FetchedSession] = []
     refused: list[Refused] = [*unread]
     with access.writing() as (opened, site, _):
@@ -140,7 +143,7 @@ def take_in(
             else:
                 done |= {view.wire.rows_ref: view.commit for view in views}
         _note(opened, remote, done)
-        opened.rest()
+        opened.mark_clean()
     return Fetched(remote.name, remote.url, joined, refused)
 
 
@@ -157,7 +160,7 @@ def _show(came: Came) -> FetchedSession:
 
 
 def _note(opened: OpenStore, remote: RemoteState, refs: Mapping[bytes, bytes | None]) -> None:
-    """Remember what the remote has."""
+    """Save what the remote has."""
     if remote.number:
         database = opened.journal.database
         now = find_remote(database, remote.name)
@@ -168,7 +171,7 @@ def _note(opened: OpenStore, remote: RemoteState, refs: Mapping[bytes, bytes | N
 def _join_views(
     opened: OpenStore, site: Site, remote: RemoteState, views: list[View], time_ms: int
 ) -> list[Came]:
-    """Join what machines tell of one session; what this one pushed itself is known."""
+    """Join the accounts that several machines have of one session, except what this store pushed itself."""
     local = {each.wire.origin: each for each in list_sessions(opened.journal.database)}
     here = local.get(views[0].wire.origin)
     own_ref = None if here is None else here.wire.rows_ref
@@ -190,10 +193,10 @@ def _join_views(
 
 
 def choose_view(views: Collection[View]) -> View:
-    """Choose the account of a session that says where it stands.
+    """Choose the account of a session that determines its position.
 
-    One that goes on from where another one stands replaces that. Of those that went different ways, the one
-    that did so first stays; the others are branches.
+    An account that continues another one from its head replaces it. Of those that diverged, the one that did
+    so first is chosen; the others become branches.
     """
     keys = {id(view): keys_of(view.rows) for view in views}
     lines = {id(view): _line_of(view, keys[id(view)]) for view in views}
@@ -212,12 +215,12 @@ def choose_view(views: Collection[View]) -> View:
 
 
 def _goes_on(line: list[Key], other: list[Key]) -> bool:
-    """Return whether a line, newest first, goes on from the end of another one."""
+    """Return whether a line, newest first, continues another one from its end."""
     return len(line) > len(other) and (not other or other[0] in line)
 
 
 def _line_of(view: View, keys: Mapping[int, Key]) -> list[Key]:
-    """List the messages in force, newest first."""
+    """List the keys of the messages in force, newest first."""
     parents = {row["number"]: row["parent"] for row in view.rows["messages"]}
     at = view.rows["events"][-1]["head"] if view.rows["events"] else None
     line = []
@@ -227,11 +230,11 @@ def _line_of(view: View, keys: Mapping[int, Key]) -> list[Key]:
     return line
 
 
-# Going on here
+# Resuming here
 
 
 def choose_session(access: Access, fetched: Fetched, wires: Iterable[Wire], name: str | None) -> str:
-    """Find what a session that was fetched is called here; None: the one in which something happened last."""
+    """Return the local name of a fetched session; without `name`, of the one with the latest event."""
     origins = {wire.origin for wire in wires}
     with access.locked() as opened:
         journal = opened.journal
@@ -262,9 +265,9 @@ def resume_session(
     overwrites: bool,
     dry_run: bool = False,
 ) -> tuple[Outcome, str | None]:
-    """Make the worktree what it was at the head of a session, or after a message; return that head's id.
+    """Restore the worktree to the head of a session, or to after a message; also return that head's id.
 
-    The directory must be empty or the same: Conflict if something in it would be replaced or deleted.
+    Unless it `overwrites`, raises Conflict if something in the directory would be replaced or deleted.
     """
     with access.writing() as (opened, site, _):
         tree, target = _find_state(opened, Session(opened.journal, session), at)
@@ -282,7 +285,7 @@ def resume_session(
             run(opened, site, session, Switch(target), moved, time_ms, cancellation)
         with opened.journal.transaction():
             add_barrier(opened.journal, session, site.settings, time_ms)
-        opened.rest()
+        opened.mark_clean()
         # An unrevert does not go back past this point.
         has_replaced = done.deleted or len(done.restored) > len(done.created)
         back = f"shadowtree restore {done.before}" if has_replaced else None
@@ -296,7 +299,7 @@ def _find_head(opened: OpenStore, session: str) -> str | None:
 
 
 def _find_state(opened: OpenStore, session: Session, at: str | None) -> tuple[str, str | None]:
-    """Find the tree to go to, and the message to stand at if that is not the head."""
+    """Return the tree to restore, and the message to switch to if it is not the head."""
     last = session.last_event
     assert last is not None
     if at is None:
@@ -309,7 +312,7 @@ def _find_state(opened: OpenStore, session: Session, at: str | None) -> tuple[st
 
 
 def _refuse_different(plan: Plan) -> None:
-    """Refuse to replace or delete what is in the directory."""
+    """Raise Conflict if the plan replaces or deletes anything in the directory."""
     different = [change.path for change in plan.changes if change.old_blob is not None]
     if different:
         reason = "it differs from the session"

@@ -1,7 +1,7 @@
-"""Push sessions to a remote: encode them, send what it lacks, and note what it has then.
+"""Push sessions to a remote: encode them, send what it lacks, and save what it has afterwards.
 
-Each store writes refs of its own, so nobody is in the way of anybody, and nothing is ever overwritten. The
-lock is held while a session is encoded, not while it is sent.
+Each store writes only refs of its own, so stores never conflict with or overwrite one another. The lock is
+held while sessions are encoded, not while they are sent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shadowtree.conversation.session_rows import Rows
-    from shadowtree.store.objects import ObjectSink
+    from shadowtree.store.pack_writer import ObjectSink
 
     Confirm = Callable[[PushPreview], bool]
 
@@ -50,16 +50,16 @@ class PushOptions:
     """What is pushed, and how."""
 
     sessions: Collection[str] | None = None
-    """None: all that were recorded here."""
+    """None: all that were recorded here, and those from elsewhere that the remote lacks."""
     text: bool = False
-    """With the texts of messages."""
+    """Also push the texts of messages."""
     exclude: tuple[str, ...] = ()
     replaces: bool = False
-    """Nothing that was pushed before stays reachable there."""
+    """Keep nothing reachable there that was pushed before."""
 
 
 class Push:
-    """One push, from what the remote has to what it has afterwards."""
+    """One push to a remote."""
 
     def __init__(self, access: Access, remote: RemoteState, options: PushOptions) -> None:
         self._access = access
@@ -69,16 +69,16 @@ class Push:
         self._updates: dict[bytes, bytes | None] = {}
         self._told = dict(remote.told)
         self.unknown: list[LocalSession] = []
-        """Sessions of which the remote has what this store did not push: that has to be fetched first."""
+        """Sessions whose refs there name commits that this store did not push: they must be fetched first."""
         self.notes: list[str] = []
         self._has_lines = True
         self.sent_bytes = 0
 
     def run(self, transport: Transport) -> Pushed:
-        """Push, and note what the remote has then; RemoteFailed if it refused anything that is needed.
+        """Push, and save what the remote has afterwards; raise RemoteFailed if it refuses the rows.
 
-        The lines of commits are for people. A server may protect its branches, or never let them go back:
-        then the rows are pushed without them.
+        The lines of commits are only for people. If the server refuses them, because it protects branches or
+        allows only fast-forwards, the rows are pushed without them.
         """
         refused = self._send(transport)
         if refused and any(ref.startswith(_LINES) for ref in self._updates):
@@ -96,7 +96,7 @@ class Push:
         return self.describe()
 
     def _send(self, transport: Transport) -> dict[bytes, str]:
-        """Push once, and give what was refused, with the reasons."""
+        """Push once, and return the refs that were refused, with the reasons."""
         status = transport.push_planned(self.plan, [_LINES, b"refs/shadowtree/sessions/"], replace=True)
         return {ref: why for ref, why in status.items() if why is not None}
 
@@ -112,7 +112,7 @@ class Push:
         )
 
     def plan(self, advertised: Mapping[bytes, bytes]) -> Mapping[bytes, bytes | None]:
-        """Decide what to send to a remote that has these refs."""
+        """Encode sessions for a remote that has the `advertised` refs; return the refs to change there."""
         self._sent, self._updates, self.unknown, self.notes = set(), {}, [], []
         with self._access.locked() as opened:
             opened.journal.require_sound()
@@ -120,14 +120,14 @@ class Push:
             with opened.adding_objects() as pack:
                 for session in self._choose(sessions, advertised):
                     self._encode(opened, session, advertised, pack)
-            opened.rest()
+            opened.mark_clean()
             self._drop_gone(sessions, advertised)
         return self._updates
 
     def _choose(
         self, sessions: Iterable[LocalSession], advertised: Mapping[bytes, bytes]
     ) -> Iterator[LocalSession]:
-        """Choose the sessions to push: those asked for, or all but those that others pushed there."""
+        """Yield the sessions to push: the wanted ones or all, but none that was only fetched and is there."""
         wanted = self._options.sessions
         there = {wire.origin for ref in advertised if (wire := read_rows_ref(ref)) is not None}
         found = {session.name: session for session in sessions}
@@ -180,7 +180,7 @@ class Push:
         return rows
 
     def _note_others(self, session: LocalSession, others: Iterable[bytes]) -> None:
-        """Note that other machines pushed something of a session that is not here."""
+        """Add a note if other machines pushed something to a session that was not fetched yet."""
         known = set(self._remote.known.values())
         if any(id.hex() not in known for id in others):
             self.notes.append(
@@ -188,7 +188,7 @@ class Push:
             )
 
     def _drop_gone(self, sessions: Iterable[LocalSession], advertised: Mapping[bytes, bytes]) -> None:
-        """Remove what this store pushed of sessions that are dropped here, if nothing old is to stay."""
+        """If the push replaces, remove the refs that this store pushed for sessions dropped since."""
         if not self._options.replaces or self._options.sessions is not None:
             return
         live = {session.wire.rows_ref for session in sessions}
@@ -200,12 +200,12 @@ class Push:
                     self._updates[wire.line_ref] = None
 
     def _is_ours(self, ref: bytes) -> bool:
-        """Return whether this store pushed a ref: then it knows the line of commits too."""
+        """Return whether this store pushed a ref: only then is the line of commits known too."""
         wire = read_rows_ref(ref)
         return wire is not None and wire.line_ref.decode() in self._remote.known
 
     def _note(self, opened: OpenStore) -> None:
-        """Remember what the remote has now."""
+        """Save what the remote has now."""
         database, remote = opened.journal.database, find_remote(opened.journal.database, self._remote.name)
         known = note_refs(remote.known, self._updates)
         now_ms = self._access.now_ms
@@ -221,11 +221,11 @@ class Push:
             is_confirmed=True,
         )
         track_refs(opened, self._remote.name, self._updates)
-        opened.rest()
+        opened.mark_clean()
 
 
 def track_refs(opened: OpenStore, remote: str, refs: Mapping[bytes, bytes | None]) -> None:
-    """Let refs of this store lead to what a remote has, so that it is here when only the rest is sent."""
+    """Update the refs here that keep what a remote has, so that later pushes can send only the rest."""
     tracked = {
         wire.tracked_ref(remote): id for ref, id in refs.items() if (wire := read_rows_ref(ref)) is not None
     }
@@ -233,7 +233,7 @@ def track_refs(opened: OpenStore, remote: str, refs: Mapping[bytes, bytes | None
 
 
 def _find_tree(opened: OpenStore, commit: bytes | None) -> bytes | None:
-    """Return the tree of a commit that is here."""
+    """Return the tree of a commit, or None if either is missing or damaged here."""
     if commit is None or not opened.objects.is_listed(commit):
         return None
     try:
@@ -246,7 +246,7 @@ def _find_tree(opened: OpenStore, commit: bytes | None) -> bytes | None:
 
 
 def _list_kept(opened: OpenStore, parents: Iterable[bytes]) -> set[tuple[bytes, ...]]:
-    """List what is known to be there of what recorded trees need."""
+    """Return the keys of the recorded trees in `parents`, which the remote has; none if one is damaged."""
     trees = [tree for id in parents if (tree := _find_tree(opened, id)) is not None]
     with suppress(StoreDamaged):
         return set().union(*(list_kept(tree, opened.objects) for tree in trees))
@@ -257,13 +257,15 @@ def _list_kept(opened: OpenStore, parents: Iterable[bytes]) -> set[tuple[bytes, 
 
 
 def preview_push(access: Access, remote: RemoteState, options: PushOptions) -> PushPreview:
-    """Count what a push makes readable for others: all files in what is recorded, even if deleted since.
+    """Count the files that a push makes readable for others, including those deleted since.
 
-    What your own git tracks is probably there already; what it does not track may be private.
+    Files that your own git tracks are probably shared already; others may be private.
     """
     with access.locked() as opened:
         database = opened.journal.database
-        sessions = [each for each in list_sessions(database) if _is_chosen(each, options.sessions)]
+        wanted = options.sessions
+        # Sessions that were fetched count too: a remote that lacks them gets them.
+        sessions = [each for each in list_sessions(database) if wanted is None or each.name in wanted]
         rows = [row for each in sessions for row in read_session_rows(database, each.number)["trees"]]
         trees = {row["tree"] for row in rows if row["forgotten"] is None}
         paths = list_included(trees, options.exclude, opened.objects)
@@ -280,14 +282,10 @@ def preview_push(access: Access, remote: RemoteState, options: PushOptions) -> P
     )
 
 
-def _is_chosen(session: LocalSession, wanted: Collection[str] | None) -> bool:
-    return session.is_own if wanted is None else session.name in wanted
-
-
 def require_confirmed(
     access: Access, remote: RemoteState, options: PushOptions, confirm: Confirm | None
 ) -> None:
-    """Ask before the first push to a remote, if there is somebody to ask; NotConfirmed if he says no."""
+    """Call `confirm`, if given, before the first push to a remote; raise NotConfirmed if it returns False."""
     if remote.is_confirmed or confirm is None:
         return
     preview = preview_push(access, remote, options)

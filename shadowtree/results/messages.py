@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     BranchState = Literal["active", "archived"]
     LineOrigin = Literal["message", "outside", "forgotten", "first", "unrecorded", "unknown"]
     """Where a line comes from: a message, an edit outside messages, a forgotten message, the first record of
-    the file, an edit that is not recorded yet, or nobody knows."""
+    the file, an edit that is not recorded yet, or unknown."""
 
 
 @frozen
@@ -38,7 +38,7 @@ class Snapshot(Result):
     tree: str
     """The id of the git tree."""
     facts: str
-    """The id of what is kept beside the tree: permission bits, empty directories, skipped paths, rules."""
+    """The id of the facts: permission bits, empty directories, skipped paths, rules."""
     files: int
     """How many files and links the tree holds."""
     skipped: list[Skipped]
@@ -75,7 +75,7 @@ class Patch(Result):
     files: list[ChangedPath]
     """Sorted by path."""
     skipped: list[Skipped] = field(default_factory=list)
-    """Paths that one of the two trees knows nothing about."""
+    """Paths that are unknown in one of the two trees."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Return the documented JSON."""
@@ -98,7 +98,7 @@ class FileDiff(Result):
     rename: FileDiff | None = None
     """How the file differs from the one it was renamed from, to show in place of the two entries."""
     exact: str = ""
-    """What `git apply` takes, if `patch` is not exact; bytes that are not UTF-8 are surrogate escapes."""
+    """A patch for `git apply`, if `patch` is not exact; bytes that are not UTF-8 are surrogate escapes."""
 
     @property
     def is_too_large(self) -> bool:
@@ -116,7 +116,7 @@ class Watching(Result):
     """How well a directory is watched."""
 
     is_active: bool
-    """Whether snapshots look only at what changed."""
+    """Whether snapshots scan only what changed."""
     directories: int
     """How many are watched."""
     unwatched: int
@@ -150,6 +150,22 @@ class Status(Result):
     unprotected: list[str] = field(default_factory=list)
     """Ignored or too big files that changed since the session's last record."""
     warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, worktree: str, store: str, session: str) -> Status:
+        """Return the status of a session while nothing is recorded."""
+        return cls(
+            worktree,
+            store,
+            session,
+            head=None,
+            open=None,
+            undone=[],
+            changed=0,
+            ignored=0,
+            watching=False,
+            skipped=[],
+        )
 
 
 @frozen
@@ -322,7 +338,7 @@ class Update(Result):
     """Something recorded: a message began or ended, or an act was done."""
 
     number: int
-    """It grows with each update of a store, in any session. Those of a dropped message come again."""
+    """It grows with each update of a store, in any session. Numbers of a dropped message are used again."""
     kind: str
     """`begin`, `end` or `snapshot` of a message, or the name of the act: `undo`, `redo` and so on."""
     session: str
@@ -357,7 +373,7 @@ class BlameLine(Result):
 
 
 class _Handle:
-    """A record in progress, with the attributes of its value: as begun, then as finished."""
+    """A message or step in progress; it has the attributes of its value, first as begun, then as finished."""
 
     __slots__ = ("value",)
 
@@ -365,14 +381,14 @@ class _Handle:
         self.value = value
 
     def finish(self, value: Any) -> None:  # Any: a Message or a Step
-        """Replace the value by what was recorded at the end."""
+        """Replace the value by the one recorded at the end."""
         self.value = value
 
-    if not TYPE_CHECKING:  # type checkers read below what there is
+    if not TYPE_CHECKING:  # type checkers read the attributes that the subclasses declare
 
         def __getattr__(self, name: str) -> object:
             if name == "value":
-                # Of a copy in the making, which has none yet.
+                # A copy that is being made has no value yet.
                 raise AttributeError(name)
             return getattr(self.value, name)
 
@@ -399,6 +415,7 @@ class MessageHandle(_Handle):
     inferred: bool
     steps: list[Step]
     patch: Patch
+    warnings: list[str]
     to_dict: Callable[[], dict[str, Any]]  # Any: JSON
 
 
@@ -408,14 +425,17 @@ class StepHandle(_Handle):
     __slots__ = ()
     value: Step
     name: str
+    message: str
     before: str
     after: str | None
+    inferred: bool
     patch: Patch
+    warnings: list[str]
     to_dict: Callable[[], dict[str, Any]]  # Any: JSON
 
 
 def join_renames(diffs: Sequence[FileDiff]) -> list[FileDiff]:
-    """Let one entry stand for the two paths of a rename."""
+    """Replace the two entries of each rename by one."""
     gone = {file_diff.renamed_from for file_diff in diffs}
     return [file_diff.rename or file_diff for file_diff in diffs if file_diff.path not in gone]
 

@@ -81,10 +81,15 @@ class Timeline(Result):
     rows: list[TimelineRow]
     """Oldest first."""
 
+    @classmethod
+    def empty(cls, session: str) -> Timeline:
+        """Return the timeline of a session while nothing is recorded."""
+        return cls(session, number=0, total=0, head=None, open=None, undone=[], rows=[])
+
 
 @frozen
 class TurnEntry(Result):
-    """One turn: a message of the user, and those that belong to it."""
+    """One turn: a message of the user, and the messages of other roles that follow it."""
 
     turn: int
     """Its number, from 1; a branch continues counting from its fork."""
@@ -125,7 +130,7 @@ class SessionState(Result):
     open: str | None
     """The id of the open message."""
     tree: str | None
-    """The tree that the session recorded last, or else anybody did."""
+    """The tree that the session recorded last, or any session if this one recorded none."""
     turn: int
     """The turn of the last message in force or open; 0 if there is none."""
     turns: int
@@ -133,3 +138,20 @@ class SessionState(Result):
     undone: list[TurnEntry]
     """The turns that redo can bring back, oldest first."""
     branches: list[BranchTurns]
+
+    @classmethod
+    def empty(cls, worktree: str, store: str, session: str) -> SessionState:
+        """Return the state of a session while nothing is recorded."""
+        return cls(
+            worktree,
+            store,
+            session,
+            number=0,
+            head=None,
+            open=None,
+            tree=None,
+            turn=0,
+            turns=0,
+            undone=[],
+            branches=[],
+        )

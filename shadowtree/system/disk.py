@@ -1,13 +1,15 @@
-"""The store's files on disk: every write that shadowtree makes into a store, apart from SQLite's own.
+"""The store's files on disk: how shadowtree reads and writes them, except for SQLite's databases.
 
-One place for modes (0600 and 0700 under any umask), for turning the system's errors into ours, and for
-the tests, which count, fail or kill at each call through the fault point.
+This is the one place for modes (0600 and 0700 under any umask), for turning the system's errors into ours,
+and for the fault point, by which tests count the writes, make them fail, or kill the process.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import sleep, time
 
 from shadowtree.base.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath, describe, is_full
 from shadowtree.system import syscalls
@@ -18,17 +20,23 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 TEMPORARY_PREFIX = "shadowtree-tmp-"
-"""Whatever bears it and is found by the holder of the lock belongs to a process that died."""
+"""The prefix of unfinished files. One that the lock holder finds belongs to a process that died."""
+LOCK_SUFFIX = ".lock"
+"""The suffix of the files by which git and dulwich lock others."""
+_OWN_LOCK = b"shadowtree"
+"""What a lock file of ours contains. Only the lock holder makes them, so it found one of a dead process."""
+_STALE_LOCK_S = 5.0
+"""The age from which another program's lock file counts as left behind: git holds them for milliseconds."""
 
 
 def _no_fault(act: str, path: str) -> None:
-    """Stand in for the fault layer of the tests."""
+    """Do nothing; tests replace this by their fault layer."""
 
 
 before_write: Callable[[str, str], None] = _no_fault
-"""The fault point, called with the act and the path before each write, whoever makes it.
+"""The fault point, called before each write to a store, in any module, with the kind of write and the path.
 
-Other modules call it as `disk.before_write`, so that the tests reach all of them with one assignment.
+Other modules call it as `disk.before_write`, so that one assignment in a test reaches all of them.
 """
 
 
@@ -51,7 +59,7 @@ class store_errors:  # in lower case, as it is used like a function
         self._path = path
 
     def __enter__(self) -> None:
-        """Do nothing before."""
+        """Do nothing."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -69,7 +77,7 @@ def make_directory(path: str) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Make a directory and those above it that are missing; others may make them at the same time."""
+    """Make a directory and its missing parents; other processes may make them at the same time."""
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -96,7 +104,7 @@ def create_file(path: str) -> int:
 
 
 def make_private(fd: int) -> None:
-    """Set the mode of an open file, whatever the umask took away."""
+    """Set the mode of an open file to 0600, whatever the umask is."""
     if os.fstat(fd).st_mode & 0o777 != 0o600:
         os.fchmod(fd, 0o600)
 
@@ -118,7 +126,7 @@ def overwrite_at(fd: int, content: bytes, offset: int, path: str) -> None:
 
 
 def truncate(fd: int, size: int, path: str) -> None:
-    """Cut a file to `size` bytes and go to its end."""
+    """Truncate a file to `size` bytes, and seek to its end."""
     before_write("truncate", path)
     with store_errors(path):
         os.ftruncate(fd, size)
@@ -126,7 +134,7 @@ def truncate(fd: int, size: int, path: str) -> None:
 
 
 def sync(fd: int, path: str) -> None:
-    """Make a file's content durable. After a failure its pages may be gone: the file must be thrown away."""
+    """Make a file's content durable. After a failure its data may be lost: the file must be discarded."""
     before_write("fsync", path)
     with store_errors(path):
         syscalls.sync(fd)
@@ -144,7 +152,7 @@ def sync_names(directory: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-    """Move a file to its final name, in place of what had it."""
+    """Rename a file, and replace any file that has the target's name."""
     before_write("rename", target)
     with store_errors(target):
         os.replace(source, target)
@@ -160,17 +168,51 @@ def remove_file(path: str) -> None:
             return
 
 
-def write_file(path: str, content: bytes, *, beside: str | None = None) -> None:
-    """Replace a small file as a whole and durably: at any moment it has its old content or all of the new.
+@contextmanager
+def hold_lock_file(path: str) -> Iterator[None]:
+    """Hold the lock file by which git and dulwich keep others from changing a file; wait if they hold it."""
+    lock = path + LOCK_SUFFIX
+    before_write("create", lock)
+    with store_errors(lock):
+        while True:
+            try:
+                fd = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                break
+            except FileExistsError:
+                if not remove_stale_lock(lock):
+                    sleep(0.02)
+        with os.fdopen(fd, "wb") as file:
+            file.write(_OWN_LOCK)
+    try:
+        yield
+    finally:
+        remove_file(lock)
 
-    The temporary is in the same directory, or in that of the file `beside`.
+
+def remove_stale_lock(lock: str) -> bool:
+    """Remove a lock file if it is ours, or old, so that its process is dead. Only for the lock holder."""
+    with store_errors(lock):
+        try:
+            age_s = time() - os.stat(lock).st_mtime
+        except FileNotFoundError:
+            return True
+    is_stale = abs(age_s) > _STALE_LOCK_S or read_if_there(lock) == _OWN_LOCK
+    if is_stale:
+        remove_file(lock)
+    return is_stale
+
+
+def write_file(path: str, content: bytes, *, beside: str | None = None) -> None:
+    """Replace a small file atomically and durably: at any time it has all of its old or of its new content.
+
+    The temporary file is in the same directory, or in that of the file `beside`.
     """
     _replace(path, content, os.path.dirname(beside or path), is_durable=True)
     sync_names(os.path.dirname(path))
 
 
 def place_file(path: str, content: bytes) -> None:
-    """Replace a small file as a whole, and do not wait: after a power cut it may be torn, or not there."""
+    """Replace a small file atomically, but not durably: after a power cut it may be torn or missing."""
     _replace(path, content, os.path.dirname(path), is_durable=False)
 
 
@@ -191,7 +233,7 @@ def _replace(path: str, content: bytes, directory: str, *, is_durable: bool) -> 
 
 
 def copy_file(source: str, target: str) -> None:
-    """Copy a file of the store, durably, to where nothing is."""
+    """Copy a file of the store durably; the target must not exist."""
     import shutil
 
     fd = create_file(target)
@@ -213,7 +255,7 @@ def set_mode(path: str, mode: int) -> None:
 
 
 def sync_file(path: str) -> None:
-    """Make the content of a file durable that somebody else wrote."""
+    """Make the content of a file durable that other code wrote."""
     with store_errors(path):
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -223,7 +265,7 @@ def sync_file(path: str) -> None:
 
 
 def name_temporary(directory: str) -> str:
-    """Make up a name that nobody has, for a file that is not finished."""
+    """Return a unique path for an unfinished file."""
     return os.path.join(directory, f"{TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(6).hex()}")
 
 
@@ -243,7 +285,7 @@ def read_file(path: str) -> bytes:
 
 
 def open_to_read(path: str) -> FileIO:
-    """Open a file of the store; if somebody put a pipe in its place, nobody waits for its other end."""
+    """Open a file of the store for reading, without blocking if a pipe was put in its place."""
     return open(path, "rb", buffering=0, opener=_open_at_once)
 
 
@@ -271,7 +313,7 @@ def size_if_there(path: str) -> int:
 
 
 def remove_tree(directory: str) -> None:
-    """Remove a directory that shadowtree made, with all that is in it."""
+    """Remove a directory that shadowtree made, with everything in it."""
     before_write("remove tree", directory)
     import shutil
 
@@ -284,7 +326,7 @@ def remove_tree(directory: str) -> None:
 
 
 def measure_tree(path: str) -> int:
-    """Return how many bytes a file has, or all files below a directory; what is not there has none."""
+    """Return the size of a file, or of all files below a directory; 0 if it does not exist."""
     try:
         with os.scandir(path) as entries:
             return sum(
@@ -301,12 +343,12 @@ def _measure(path: str) -> int:
     try:
         return os.lstat(path).st_size
     except OSError:
-        # Others may remove what is not needed any more.
+        # Another process may have removed it.
         return 0
 
 
 def require_own(path: str) -> os.stat_result:
-    """Refuse a store that another user owns, and give its status."""
+    """Return the status of a store or a file in it; raise UnsafePath if another user owns it."""
     with store_errors(path):
         status = os.lstat(path)
     if os.geteuid() != status.st_uid:
@@ -315,14 +357,14 @@ def require_own(path: str) -> os.stat_result:
 
 
 def require_private(path: str) -> None:
-    """Refuse a store that another user owns or can write to."""
+    """Raise UnsafePath if another user owns a store or a file in it, or can write to it."""
     status = require_own(path)
     if status.st_mode & 0o022:
         raise UnsafePath(path, "other users can write to it")
 
 
 def require_trusted_parent(path: str) -> None:
-    """Refuse a directory in which another user could put a store of theirs in place of ours."""
+    """Raise UnsafePath if another user could replace a store in this directory by one of their own."""
     with store_errors(path):
         status = os.stat(path)
     if status.st_uid not in (0, os.geteuid()):

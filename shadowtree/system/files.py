@@ -1,8 +1,8 @@
 """The user's files, read by directory descriptor and never through a symbolic link.
 
-Directories are reached one name at a time from a descriptor of the root, so a path of any length and depth
-works, and a directory that somebody swaps for a link is noticed instead of followed. Nothing here writes;
-that is done by `revert/writer`.
+Directories are opened one name at a time, from a descriptor of the root on, so a path of any length and depth
+works, and a directory that is swapped for a link is noticed instead of followed. Nothing here writes; that is
+done by `revert/writer`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from shadowtree.system.syscalls import open_file_limit
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _VANISHED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMLINK, errno.ENXIO}
-"""What opening nothing answers, or a link without following it, or a socket."""
+"""The errors of opening a missing file, a link without following it, or a socket."""
 _OWN_TROUBLE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-"""What tells of the process or the machine, and nothing of the file."""
+"""Errors that are about the process or the machine, not about the file."""
 _READ_SIZE = 1 << 20
 _TRIES = 10
 _FINE_WINDOW_NS = 100_000_000
@@ -34,10 +34,10 @@ CHANGED_TYPE = "changed its type while it was read"
 _UNREADABLE = "cannot be read"
 
 INODE_MASK = (1 << 63) - 1
-"""Inode numbers are unsigned; the other numbers of a stamp may be negative."""
+"""Makes an inode number, which is unsigned, fit into a signed integer like the other numbers of a stamp."""
 
 FileStamp = tuple[int, int, int, int, int]
-"""What tells that a file has not changed: mtime and ctime in ns, size, inode, mode."""
+"""Shows that a file has not changed: mtime and ctime in ns, size, inode, mode."""
 
 
 class Unreadable(Exception):
@@ -53,24 +53,37 @@ class TooLong(Exception):
 
 
 class Vanished(Exception):
-    """A file or directory that is not there any more, or is something else by now."""
+    """A file or directory that is gone, or is something else by now."""
+
+
+_LATEST_NS = (1 << 63) - 1
 
 
 def stamp_of(status: os.stat_result) -> FileStamp:
-    """Take from a status what tells a change."""
+    """Return the stamp of a file, from its status."""
     return (
-        status.st_mtime_ns,
-        status.st_ctime_ns,
+        clamp(status.st_mtime_ns),
+        clamp(status.st_ctime_ns),
         status.st_size,
         status.st_ino & INODE_MASK,
         status.st_mode,
     )
 
 
-def is_young(stamp: tuple[int, ...], now_ns: int) -> bool:
-    """Return whether a stamp is so young that a write which began before `now_ns` may not be over.
+def stamp_of_directory(status: os.stat_result) -> tuple[int, int, int]:
+    """Return the stamp of a directory, from its status."""
+    return clamp(status.st_mtime_ns), clamp(status.st_ctime_ns), status.st_ino
 
-    A call that writes stamps the file when it begins and may then be held up; a mapping stamps it once for
+
+def clamp(time_ns: int) -> int:
+    """Return a time that fits into 64 bits: files may bear any, such as one in the year 2400."""
+    return max(-_LATEST_NS, min(time_ns, _LATEST_NS))
+
+
+def is_young(stamp: tuple[int, ...], now_ns: int) -> bool:
+    """Return whether a stamp is so young that a write that began before `now_ns` may still be going on.
+
+    A call that writes stamps the file when it begins, and may then be delayed; a mapping stamps it once for
     many writes.
     """
     return max(stamp[:2]) >= now_ns - _COARSE_WINDOW_NS
@@ -79,9 +92,9 @@ def is_young(stamp: tuple[int, ...], now_ns: int) -> bool:
 def is_racy(mtime_ns: int, ctime_ns: int, now_ns: int, size: int = 0) -> bool:
     """Return whether a change at or after `now_ns` could leave both times as they are.
 
-    Kernels stamp files in ticks of up to 10 ms; some file systems keep whole seconds only, which shows in a
-    ctime without a fraction (nobody can set a ctime). A call that writes much stamps the file when it begins
-    and may go on for a while, so large files have to be older too.
+    Kernels stamp files in ticks of up to 10 ms. Some file systems keep only whole seconds, which shows in a
+    ctime without a fraction (programs cannot set a ctime). A call that writes a lot stamps the file when it
+    begins and may go on for a while, so large files have to be older too.
     """
     is_fine = ctime_ns % 1_000_000 and size <= _LARGE_SIZE
     window_ns = _FINE_WINDOW_NS if is_fine else _COARSE_WINDOW_NS
@@ -91,8 +104,8 @@ def is_racy(mtime_ns: int, ctime_ns: int, now_ns: int, size: int = 0) -> bool:
 class Cursor:
     """A place in the worktree: open descriptors of a directory and of some directories above it.
 
-    Going from one directory to its neighbour opens what differs, and no more descriptors stay open than the
-    system's limit bears, however deep the tree.
+    Moving to another directory opens only those that differ, and the number of open descriptors stays within
+    the system's limit, however deep the tree is.
     """
 
     def __init__(self, root: str) -> None:
@@ -111,9 +124,9 @@ class Cursor:
         self._close_from(0)
 
     def enter(self, path: RelPath) -> int:
-        """Open a directory; raise Vanished if it is none any more, Unreadable if it cannot be opened.
+        """Open a directory; raise Vanished if it no longer is one, Unreadable if it cannot be opened.
 
-        The descriptor belongs to the cursor and is good until the next call.
+        The descriptor belongs to the cursor, and is valid until the next call.
         """
         if path != self._path:
             parent, _, name = path.rpartition(b"/")
@@ -125,7 +138,7 @@ class Cursor:
         return self._fds[-1]
 
     def _climb(self, path: RelPath) -> list[bytes]:
-        """Go up to the nearest open directory that leads to another one; return the names from there on."""
+        """Go up to the nearest open directory at or above `path`; return the names from there on."""
         self._path = None
         names = path.split(b"/") if path else []
         keep = 0
@@ -140,7 +153,7 @@ class Cursor:
         return names[keep:]
 
     def leave(self, path: RelPath) -> None:
-        """Let go of a directory that got another name, and of all below it."""
+        """Close a directory that was renamed, and all directories below it."""
         names = path.split(b"/")
         if self._names[: len(names)] == names:
             self._close_from(len(names))
@@ -148,7 +161,7 @@ class Cursor:
             self._path = None
 
     def _descend(self, name: bytes) -> None:
-        # In this order: a name without its descriptor does no harm, the other way round would.
+        # In this order: a name without its descriptor does no harm, a descriptor without its name would.
         self._path = None
         self._names.append(name)
         self._fds.append(_open(name, _OPEN_DIRECTORY, self._fds[-1]))
@@ -175,21 +188,21 @@ def _open(name: bytes, flags: int, directory_fd: int) -> int:
 
 
 def why_unreadable(error: OSError) -> str:
-    """Say why something is left out; raise if it is this process that cannot open anything any more."""
+    """Return why a file is left out; raise WorktreeFailed if the process or the machine is the problem."""
     if error.errno in _OWN_TROUBLE:
         raise WorktreeFailed("the worktree", describe(error)) from error
     return f"{_UNREADABLE}: {describe(error)}"
 
 
 def is_failure(reason: str) -> bool:
-    """Return whether something was left out because reading it failed, and not for what it is."""
+    """Return whether a file was left out because reading it failed, not because of what it is."""
     return reason in (KEPT_CHANGING, CHANGED_TYPE) or reason.startswith(_UNREADABLE)
 
 
 def read_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileStamp, bytes]:
-    """Read a regular file as it was at one moment, and its stamp; raise TooLong if it has over `limit` bytes.
+    """Return the stamp of a regular file and its content at one moment; raise TooLong if it exceeds `limit`.
 
-    A file that keeps changing is tried a few times and then given up as Unreadable.
+    If the file keeps changing, try a few times, then raise Unreadable.
     """
     for attempt in range(_TRIES):
         if attempt:
@@ -216,7 +229,7 @@ def _read_once(fd: int, before: os.stat_result) -> tuple[FileStamp, bytes] | Non
     if len(content) != before.st_size or stamp_of(after) != stamp:
         return None
     if is_racy(before.st_mtime_ns, before.st_ctime_ns, started_ns, before.st_size):
-        # The clock of the file system may be too coarse to show a write while we read: look twice.
+        # The clock of the file system may be too coarse to show a write while we read: read twice.
         os.lseek(fd, 0, os.SEEK_SET)
         if _read_all(fd, before.st_size) != content or stamp_of(os.fstat(fd)) != stamp:
             return None
@@ -236,7 +249,7 @@ def _read_all(fd: int, size: int) -> bytes:
 
 
 def open_file(directory_fd: int, name: bytes) -> tuple[int, os.stat_result]:
-    """Open what must be a regular file, without waiting for a FIFO and without following a link."""
+    """Open a regular file without following a link or waiting for a FIFO; raise Vanished if it is none."""
     fd = _open(name, _OPEN_FILE, directory_fd)
     try:
         status = os.fstat(fd)
@@ -250,7 +263,7 @@ def open_file(directory_fd: int, name: bytes) -> tuple[int, os.stat_result]:
 
 
 def stream_file(fd: int, size: int) -> Iterator[bytes]:
-    """Read an open file piece by piece, no more than it had when it was opened."""
+    """Yield the content of an open file in pieces, at most `size` bytes in total."""
     left = size
     while left > 0 and (piece := os.read(fd, min(left, _READ_SIZE))):
         left -= len(piece)
@@ -258,22 +271,22 @@ def stream_file(fd: int, size: int) -> Iterator[bytes]:
 
 
 def read_link(directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
-    """Read where a symbolic link points, and its stamp; it is never followed."""
+    """Return the stamp and the target of a symbolic link, which is never followed."""
     try:
         target = os.readlink(name, dir_fd=directory_fd)
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except OSError as error:
-        if error.errno in (*_VANISHED, errno.EINVAL):  # EINVAL: it is no link
+        if error.errno in (*_VANISHED, errno.EINVAL):  # EINVAL: it is not a link
             raise Vanished from error
         raise Unreadable(why_unreadable(error)) from error
-    # Some file systems give links no size.
+    # On some file systems links have the size 0.
     if not stat.S_ISLNK(status.st_mode) or status.st_size not in (0, len(target)):
         raise Vanished
     return stamp_of(status), target
 
 
 def read_small_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileStamp, bytes] | None:
-    """Read a file of rules; None if there is none or it is no regular file. Raise Unreadable over `limit`."""
+    """Read a small regular file; None if there is none. Raise Unreadable if it exceeds `limit` bytes."""
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):

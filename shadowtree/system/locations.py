@@ -1,6 +1,6 @@
-"""Where a user's things are, as the environment says: the home, git's configuration, the stores.
+"""Where a user's files are, according to the environment: the home, git's configuration, the stores.
 
-The environment comes in as a value; this module reads none itself.
+The environment is passed in; this module does not read it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from shadowtree.base.errors import InvalidInput
 from shadowtree.system.syscalls import IS_MAC
 
 VARIABLE_PREFIX = "SHADOWTREE_"
-_OTHER_VARIABLES = frozenset(
-    VARIABLE_PREFIX + name for name in ("CONFIG", "DEBUG", "HOME", "RUN", "SESSION", "STORE")
-)
-"""Variables of ours that are no settings."""
+_OTHERS = "CONFIG DEBUG HOME PAGER REMOTE_HOST REMOTE_PASSWORD REMOTE_USER RUN SESSION STORE"
+_OTHER_VARIABLES = frozenset(VARIABLE_PREFIX + name for name in _OTHERS.split())
+"""Variables of ours that are not settings."""
 
 
 class Places:
@@ -34,7 +33,7 @@ class Places:
         self.user_config = environ.get("SHADOWTREE_CONFIG") or (
             config_home and os.path.join(config_home, "shadowtree", "config.toml")
         )
-        """The user's file of settings, which need not be there; None without a home."""
+        """The user's settings file, which need not exist; None without a home."""
         self.variables = {
             name: value
             for name, value in environ.items()
@@ -43,36 +42,36 @@ class Places:
         """The variables that may be settings."""
 
     def given_store(self, store: str | os.PathLike[str] | None) -> str | None:
-        """Name the store that somebody asked for, by argument or by environment."""
+        """Return the store that is given by argument or by environment; None if there is none."""
         given = os.fspath(store) if store is not None else self._given_store
         return os.path.realpath(given) if given else None
 
     def usual_store(self, worktree: str) -> str:
-        """Name the store that a worktree has unless somebody asks for another."""
+        """Return the store that a worktree has if none is given."""
         if self.stores is None:
             raise InvalidInput("there is no home directory to keep the store in")
         return store_of(worktree, self.stores)
 
     def store_of(self, worktree: str, store: str | os.PathLike[str] | None) -> str:
-        """Name the store of a worktree."""
+        """Return the store of a worktree: the given one or the usual one."""
         return self.given_store(store) or self.usual_store(worktree)
 
 
 def store_of(worktree: str, stores: str) -> str:
-    """Name the store of a worktree, given by its real path, in the directory of stores."""
-    # Some milliseconds, which a command that the daemon answers does not pay.
+    """Return the path of a worktree's store in the directory of stores; `worktree` is a real path."""
+    # Imported here: it takes some milliseconds, and a command that the daemon serves does not need it.
     from hashlib import sha256
 
     digest = sha256(os.fsencode(worktree)).hexdigest()[:12]
     folder = os.path.basename(worktree) or "root"
     safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in folder)
-    # Cut by bytes, which is how file systems count.
+    # Cut by bytes, because file systems limit names in bytes.
     short = safe.encode("utf-8", "replace")[:80].decode("utf-8", "ignore")
     return os.path.join(stores, f"{short}-{digest}")
 
 
 def _user_home(environ: Mapping[str, str], variable: str, *usual: str) -> str | None:
-    """Name the directory in which this platform keeps a user's data, or settings; None without a home."""
+    """Return where this platform keeps a user's data, or settings; None without a home."""
     home = environ.get("HOME") or None
     if IS_MAC:
         return home and os.path.join(home, "Library", "Application Support")

@@ -1,9 +1,9 @@
-"""Add to the journal what happens in one session: its events, what each changed, where it leads.
+"""Add the events of one session to the journal, with their changes and the position after each.
 
-What leaves the line is kept on branches, so many at most. A branch that is dropped is no longer listed; its
-messages stay recorded, and each can be switched to by its id.
+Messages that leave the line are kept on a limited number of branches. A dropped branch is no longer listed;
+its messages stay recorded, and a session can switch to each by its id.
 
-The worktree is not looked at here. What is added counts with the transaction that the caller is in.
+Nothing here reads the worktree. Rows are added in the caller's transaction and take effect with it.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from shadowtree.timeline.schema import (
 from shadowtree.timeline.session import NOBODY, MessageEvents, Session
 
 Skipped = Sequence[tuple[str, str]]
-"""What a snapshot left out: paths, and why."""
+"""What a snapshot left out: paths and reasons."""
 ChangesSince = Callable[[TreeRecord, TreeRecord | None], list[Change]]
-"""Lists what changed from a record to another one, or to the present state."""
+"""Lists the changes from one record to another, or to the present state."""
 
 
 OUTSIDE = "outside"
-"""In the meta of a step: the files outside of the worktree that its tool wrote."""
+"""The key in a step's meta for the files outside the worktree that its tool wrote."""
 NO_ID = ""
-"""Stands for the id of a message to which the caller gave none."""
+"""The id of a message if the caller gave none."""
 
 
 @frozen
-class Said:
-    """What the caller says of a message."""
+class NewMessage:
+    """A message to be recorded, as the caller describes it."""
 
     id: str
     text: str = ""
@@ -63,19 +63,19 @@ class Said:
 
 @frozen
 class Ending:
-    """What the open message changed, or an open step, worked out before anything is added to the journal."""
+    """The changes of the open message or an open step, computed before anything is added to the journal."""
 
     row: MessageRow
     begin: Event
     changes: list[Change]
     steps: list[Ending] = field(default_factory=list)
-    """The ends of the message's open steps, which come first."""
+    """The endings of the message's open steps, which are added first."""
     last_step: Event | None = None
-    """The end of its last step, if the message ends there; None: it ends now."""
+    """The end of the last step, if the message ends with it; None if the message ends now."""
     unprotected: Sequence[str] = ()
-    """Files that no snapshot covers, and that changed since."""
+    """Uncovered files that changed since it began."""
     is_whole: bool = True
-    """The changes are all that is different between the two trees."""
+    """The changes are all the differences between the two trees."""
 
 
 class SessionWriter:
@@ -89,11 +89,11 @@ class SessionWriter:
         self._settings = settings
         self._has_new_branch = False
         self._branch_changes: list[BranchChange] = []
-        """What was done to branches so far."""
+        """The changes made to branches so far."""
         self.warnings: list[str] = []
-        """What a user should know of the branches."""
+        """Sentences for the user: about branches, renamed sessions, and messages that were never ended."""
         self.stamp_uncovered: Callable[[], bytes] | None = None
-        """Looks at the files that the present snapshot does not cover, the first time that it is called."""
+        """Stamps the files that the present snapshot does not cover; later calls return the same stamps."""
 
     # Events
 
@@ -107,9 +107,9 @@ class SessionWriter:
         unprotected: Sequence[str] = (),
         is_whole: bool = False,
     ) -> Event:
-        """Add what happened, what the snapshot left out, and what changed; the session stands elsewhere then.
+        """Add an event with its skipped paths and changes, and move the session's position.
 
-        With an `intent`, this is when that is committed. `unprotected` changed too, and is not covered.
+        The event commits `intent`. `unprotected` lists the uncovered files that changed too.
         """
         happened = replace(
             event,
@@ -128,7 +128,7 @@ class SessionWriter:
         return added
 
     def leave_fetched(self) -> None:
-        """Record in a new session where another machine's has its name, and nobody resumed that one."""
+        """Rename a fetched session that has this name and was never resumed, to start a new one instead."""
         last, database = self.session.last_event, self.journal.database
         if last is None or not last.is_elsewhere:
             return
@@ -145,33 +145,33 @@ class SessionWriter:
         )
 
     def add_wrap(self, record: TreeRecord) -> None:
-        """Note that a record is the one that `wrap` took."""
+        """Mark a record as the one that `wrap` took."""
         self.journal.add_event(Event(0, NOBODY, WRAP, self.time_ms, after=record.number))
 
-    def add_message(self, said: Said) -> MessageRow:
-        """Add a message after the head, and archive what was undone. Its first event is still to be added."""
+    def add_message(self, new: NewMessage) -> MessageRow:
+        """Add a message after the head, and archive the undone ones. The caller adds its first event."""
         undone = undone_messages(self.session.position, self.session.find)
         head = self.session.position.head
-        if self.session.find_branch(said.id) is not None:
+        if self.session.find_branch(new.id) is not None:
             self.warnings.append(
-                f"a branch is also named {said.id!r}; to switch to it, rename it with 'branches rename'"
+                f"a branch is also named {new.id!r}; to switch to it, rename it with 'branches rename'"
             )
         number = self._session_number()
         turn = 0 if head is None else self.session.find(head).turn
-        if head is None or starts_turn(said.role):
+        if head is None or starts_turn(new.role):
             turn += 1
-        row = self.journal.add_message(number, said.id, said.role, said.text, said.meta, head, turn)
+        row = self.journal.add_message(number, new.id, new.role, new.text, new.meta, head, turn)
         if undone:
             event = self.session.last_event
             assert event is not None, "only an act can have undone something"
             self.session.position = replace(self.session.position, tip=head)
-            # With the number that the message's first event will have: `drop_message` finds them by it.
+            # With the number that the message's first event will have: `drop_message` finds branches by it.
             self._archive(undone, event.number, self.journal.last_number() + 1)
         self._limit_branches()
         return row
 
     def drop_message(self, ending: Ending) -> bool:
-        """Remove the open message, as if it had never begun; False if others recorded something since."""
+        """Remove the open message as if it had never begun; return False if others recorded since."""
         with self.journal.transaction():
             is_gone = self.journal.remove_message(ending.row.number, ending.begin.number)
             if is_gone:
@@ -179,9 +179,9 @@ class SessionWriter:
         return is_gone
 
     def add_act(self, act: Event, changes: Iterable[Change], intent: int | None) -> None:
-        """Add an act, which says where it leads, and archive what it leaves.
+        """Add an act, whose position is set, and archive the messages that leave the line.
 
-        One that reverses another leaves the branches as they were before that one.
+        An act that reverses another restores the branches as they were before that one.
         """
         left, _ = part_ways(self.session.position.tip, act.position.tip, self.session.find)
         event = self.add(act, changes=changes, intent=intent)
@@ -203,10 +203,10 @@ class SessionWriter:
     def prepare_ending(
         self, changes_since: ChangesSince, paths: Collection[RelPath] | None = None, *, is_inferred: bool
     ) -> Ending | None:
-        """Work out what the open message changed, and its open steps; None if no message is open.
+        """Compute the changes of the open message and of its open steps; return None if no message is open.
 
-        With `paths`, only what is there is the message's own. If the end `is_inferred` and all steps have
-        ended, the message ends with the last of them: nobody knows who made what changed later.
+        With `paths`, only changes there count as the message's. If the end `is_inferred` and all steps have
+        ended, the message ends with the last step, because later changes may not be its own.
         """
         row = self.session.open
         if row is None:
@@ -222,11 +222,11 @@ class SessionWriter:
         return Ending(row, begin, own, steps, last_step, unprotected, len(own) == len(every))
 
     def prepare_step_ending(self, row: MessageRow, begin: Event, changes_since: ChangesSince) -> Ending:
-        """Work out what a step that is open changed."""
+        """Compute the changes of an open step."""
         return Ending(row, begin, changes_since(self.journal.tree(begin.before), None))
 
     def without_acts(self, changes: list[Change], since: int, until: int = BEYOND) -> list[Change]:
-        """Leave out what acts of other sessions did meanwhile: it is theirs, and they can take it back."""
+        """Leave out changes that acts of other sessions made meanwhile: those sessions can reverse them."""
         acts: dict[RelPath, list[Change]] = {}
         paths = {change.path for change in changes}
         for number, change in self.journal.changes_at(paths, since, self._session_number()):
@@ -243,7 +243,7 @@ class SessionWriter:
         *,
         is_inferred: bool,
     ) -> Event:
-        """Add the end of the open message to the journal, or of an open step."""
+        """Add the end of the open message, or of an open step, to the journal."""
         for step in ending.steps:
             self.add_ending(step, record, skipped, is_inferred=True)
         begin, last_step = ending.begin, ending.last_step
@@ -265,7 +265,7 @@ class SessionWriter:
         return self.add(end, own, ending.changes, unprotected=ending.unprotected, is_whole=is_whole)
 
     def warn_of_inferred(self, ending: Ending) -> None:
-        """Warn that nobody said that a message was over."""
+        """Warn that a message was never ended."""
         if ending.last_step is not None:
             consequence = "it ends with its last step, without later changes"
         else:
@@ -275,9 +275,9 @@ class SessionWriter:
     def list_unprotected(
         self, changes: Iterable[Change] = (), paths: Collection[RelPath] | None = None
     ) -> list[str]:
-        """List the uncovered files that changed since the session last looked, sorted; at `paths` only.
+        """List the uncovered files that changed since the session last stamped them, sorted; only at `paths`.
 
-        What other rules cover by now, or covered then, is among the `changes`: it did not change by itself.
+        A file that became covered or uncovered is among the `changes`, and is not listed here.
         """
         found = self.journal.left_out.list_changed(self.session.number, self.stamp_uncovered)
         covered = {change.path for change in changes if is_file(change.old) or is_file(change.new)}
@@ -290,9 +290,9 @@ class SessionWriter:
     # Branches
 
     def _archive(self, left: list[MessageRow], event: int, new_event: int) -> None:
-        """Keep messages, oldest first, that the position of the session has left by now.
+        """Keep messages, oldest first, that the session's position has left.
 
-        A branch that was there already is archived by `event`, a new one by `new_event`.
+        A branch that already existed is archived by `event`, a new one by `new_event`.
         """
         session = self.session
         branches = session.branch_rows()
@@ -303,7 +303,7 @@ class SessionWriter:
                 self._move_branch(kept.branch, kept.fork, kept.tip, event)
                 continue
             first = next(row for row in left if row.parent == kept.fork)
-            # A message goes before a branch: nobody could switch to one that is called like it.
+            # Message ids are resolved before branches: a branch named like one could not be switched to.
             name = number_name(
                 name_text(first.text or f"branch {first.id}"),
                 lambda name: session.find_branch(name) is not None or session.find_id(name) is not None,
@@ -318,7 +318,7 @@ class SessionWriter:
         self.journal.move_branch(branch.number, fork=fork, tip=tip, event=event)
 
     def _restore_branches(self, changes: Sequence[BranchChange]) -> None:
-        """Reverse what an act did to branches; one that the user dropped since stays dropped."""
+        """Reverse an act's changes to branches; a branch that the user dropped since stays dropped."""
         for change in reversed(changes):
             listed = {branch.number: branch for branch in self.session.branch_rows()}
             if change.was is not None and change.number in listed:
@@ -330,7 +330,7 @@ class SessionWriter:
                 self._branch_changes.append(BranchChange(change.number, was_listed=not change.was_listed))
 
     def _limit_branches(self) -> None:
-        """Drop the oldest branches above the limit, and say so; say too when it comes near."""
+        """Drop the oldest branches above the limit, with a warning; warn also when the limit is near."""
         session, settings = self.session, self._settings
         most, warns_from = settings.max_branches, settings.warn_branches
         rows = session.branch_rows()
@@ -362,7 +362,7 @@ class SessionWriter:
             return session.read_branches([session.require_branch(new)])[0]
 
     def drop_branch(self, name: str) -> Branch:
-        """Take a branch from the list; its messages stay recorded."""
+        """Remove a branch from the list; its messages stay recorded."""
         branch = self.session.require_branch(name)
         if self.session.is_active(branch):
             raise InvalidInput(f"branch {name!r} is the current one, so it cannot be dropped")
@@ -380,7 +380,7 @@ class SessionWriter:
             return self.session.read_message(row)
 
     def unpin(self, name: str) -> Message:
-        """Let a message be forgotten when its time comes."""
+        """Allow retention to forget a message again."""
         row = resolve_message(self.session, name)
         with self.journal.transaction():
             self.journal.unpin(row.number)
@@ -388,21 +388,21 @@ class SessionWriter:
 
 
 def _list_outside(steps: Iterable[Event]) -> list[str]:
-    """List the files outside of the worktree that tools wrote; hooks of agents note them with their steps."""
+    """List the files outside the worktree that tools wrote; agents' hooks note them in the meta of steps."""
     found: set[str] = set()
     for step in steps:
         if step.meta is not None and OUTSIDE in step.meta:
             import json
 
             outside = json.loads(step.meta).get(OUTSIDE)
-            # Whatever else a caller calls so is the caller's own.
+            # A caller may use this key for values of another type.
             names = outside if isinstance(outside, list) else []
             found.update(name for name in names if isinstance(name, str) and name.startswith("/"))
     return sorted(found)
 
 
 def _is_explained(change: Change, acts: list[Change]) -> bool:
-    """Return whether acts, one after the other, made all of a change."""
+    """Return whether acts, one after the other, account for a whole change."""
     state = change.old
     for act in acts:
         if act.old != act.new:
@@ -413,7 +413,7 @@ def _is_explained(change: Change, acts: list[Change]) -> bool:
 
 
 def _attribute(changes: list[Change], paths: Collection[RelPath]) -> list[Change]:
-    """Leave to a message the changes at these paths and below, and of the directories that lead there."""
+    """Return the changes at these paths and below, and those of the directories above them."""
     own = [change for change in changes if is_among(change.path, paths)]
     leading = {above for change in own for above in ancestors(change.path)}
     return [

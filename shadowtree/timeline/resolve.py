@@ -1,6 +1,6 @@
-"""Which message, branch or tree a name means: `m1`, `#7`, `7`, `@~2`, `fix-login`, `m1^`, a tree's id.
+"""Find what a name means, a message, branch or tree: `m1`, `#7`, `7`, `@~2`, `fix-login`, `m1^`, a tree's id.
 
-An exact name comes before the beginning of one, and a message before a branch, and that before a tree:
+An exact name takes precedence over the beginning of one, a message over a branch, and a branch over a tree:
 
     msg_01        its exact id
     #7, 7         its number; digits that also begin another id are ambiguous
@@ -8,16 +8,12 @@ An exact name comes before the beginning of one, and a message before a branch, 
     msg_01^       the one before it; as a tree, the state before it
     msg_          the beginning of one id, or of one branch: four characters or more, not all digits
     3f2a91c       the beginning of one tree's id: seven digits or more
-
-And which session is meant where none is named: the one that recorded last. An act is refused then while a
-message of another one is open.
 """
 
 from __future__ import annotations
 
 from shadowtree.base.errors import (
     AmbiguousMessage,
-    AmbiguousSession,
     ForgottenTree,
     InvalidInput,
     UnknownMessage,
@@ -27,21 +23,17 @@ from shadowtree.timeline.position import in_force, walk_back
 from shadowtree.timeline.schema import BranchRow, MessageRow, TreeRecord
 from shadowtree.timeline.session import MessageEvents, Session, require_live
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from shadowtree.timeline.journal import Journal
-
 SHORTEST_BEGINNING = 4
-"""Of an id or a branch: with less, a slip of the finger would mean another message."""
+"""The fewest characters of an id or a branch; with fewer, a typo would name another message."""
 SHORTEST_TREE = 7
 _TREE_DIGITS = 40
 
 Found = tuple[MessageRow, BranchRow | None]
-"""A message, and the branch that was named, whose last message it is."""
+"""A message, and the branch whose last message it is, if a branch was named."""
 
 
 def resolve_message(session: Session, name: str) -> MessageRow:
-    """Return which message a name means; ForgottenMessage if it was forgotten."""
+    """Return the message that a name means; raise ForgottenMessage if it was forgotten."""
     row = find_exact(session, name) or _find_above(session, name) or _find_prefix(session, name)
     if row is None:
         raise UnknownMessage(name)
@@ -49,7 +41,7 @@ def resolve_message(session: Session, name: str) -> MessageRow:
 
 
 def resolve_ref(session: Session, name: str) -> Found:
-    """Return which message a name means, or which branch, whose last message it is then."""
+    """Return the message that a name means, or the last message of a branch, with the branch."""
     found = _find_ref(session, name)
     if found is None:
         raise UnknownMessage(name, f"no message or branch named {name!r}")
@@ -58,7 +50,7 @@ def resolve_ref(session: Session, name: str) -> Found:
 
 
 def resolve_tree(session: Session, name: str) -> TreeRecord:
-    """Find the tree that a name means: after a message or a branch, with `^` before it, or a tree's id."""
+    """Return the tree that a name means: after a message or branch, before it (`^`), or with this id."""
     if name == "@" and (wrap := _find_wrap(session)) is not None:
         return wrap
     found = _find_exact_ref(session, name)
@@ -81,7 +73,7 @@ def resolve_tree(session: Session, name: str) -> TreeRecord:
 
 
 def _find_wrap(session: Session) -> TreeRecord | None:
-    """Return the tree that `wrap` recorded, as long as no message is in force."""
+    """Return the tree that `wrap` recorded, if no message is in force."""
     wrap = session.journal.last_wrap()
     if wrap is None or any(in_force(session.position, session.find)):
         return None
@@ -89,7 +81,7 @@ def _find_wrap(session: Session) -> TreeRecord | None:
 
 
 def find_exact(session: Session, name: str) -> MessageRow | None:
-    """Return the message that a name means as it stands: an id, `#7`, `7`, `@`, `@~2` or `@~`."""
+    """Return the message that a name means exactly: an id, `#7`, `7`, `@`, `@~2` or `@~`."""
     if session.number is None:
         return None
     row = session.find_id(name)
@@ -107,7 +99,7 @@ def find_exact(session: Session, name: str) -> MessageRow | None:
 
 
 def _find_number(session: Session, number: int, digits: str) -> MessageRow | None:
-    """Return the message with a number, unless the digits could be the beginning of another one's id."""
+    """Return the message with a number; raise AmbiguousMessage if another message's id begins with it."""
     row = session.journal.find_ordinal(number, int(digits))
     if row is None:
         return None
@@ -130,7 +122,7 @@ def _find_back(session: Session, name: str, back: int) -> MessageRow:
 
 
 def _find_above(session: Session, name: str) -> MessageRow | None:
-    """Return the message that came before the one in `m1^`, but for those that were taken out."""
+    """Return the message before the one in `m1^`, skipping those taken out of the line."""
     found = _find_ref(session, name[:-1]) if name.endswith("^") else None
     if found is None:
         return None
@@ -169,7 +161,7 @@ def _find_beginning(session: Session, name: str) -> Found | None:
 
 
 def _find_prefix(session: Session, name: str) -> MessageRow | None:
-    """Return the one message whose id begins thus; a forgotten one only if there is no other."""
+    """Return the only message whose id begins with `name`; a forgotten one only if there is no other."""
     if session.number is None or not _is_beginning(name):
         return None
     candidates = session.journal.find_prefix(session.number, name)
@@ -213,30 +205,3 @@ def _is_tree(name: str) -> bool:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
-
-
-# Sessions
-
-
-class LastSession(str):
-    """The name of the session that recorded last, which the caller did not give: acts make sure of it."""
-
-    __slots__ = ()
-
-
-def find_last_session(journal: Journal) -> LastSession:
-    """Name the session that recorded last; `default` if none did."""
-    last = journal.last_recorded()
-    return LastSession("default" if last is None else journal.session_names()[last.session])
-
-
-def refuse_open_elsewhere(journal: Journal, session: LastSession) -> None:
-    """Refuse an act of a session that nobody named while a message of another one is open."""
-    own, names = journal.session_number(session), journal.session_names()
-    others = {
-        names[number]: journal.message(message).id
-        for number, message in journal.open_messages().items()
-        if number != own
-    }
-    if others:
-        raise AmbiguousSession(session, others)

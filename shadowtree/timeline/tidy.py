@@ -1,8 +1,7 @@
-"""Tidying: the fresh packs of a store into its parts, a job at a time, for whoever has a moment.
+"""Tidying: repack the fresh packs of a store into its parts, one job at a time.
 
-Commands merge rows of the timeline and nothing else (`publish`). What is here is done by `gc`, by the daemon
-in its idle time, by a host that calls `tidy`, and, as long as much waits, by some records for a few
-milliseconds.
+Commands only merge journaled packs (`publish`). The work here is done by `gc`, by the daemon in idle time, by
+a host that calls `tidy`, and, while many bytes wait, by some records for a few milliseconds.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ def tidy(
     seconds: float,
     hold_s: float = inf,
 ) -> bool:
-    """Repack for about so many seconds; True if there is more to do. Only for the holder of the lock.
+    """Repack for about `seconds`; return True when all is done. Only for the holder of the lock.
 
-    After `hold_s` no other job is begun: somebody else may want the lock.
+    After `hold_s` no further job starts: another process may want the lock.
     """
     start = monotonic()
     while (left := start + seconds - monotonic()) > 0:
@@ -43,27 +42,27 @@ def tidy(
         repacker = Repacker(objects, journal.packs.versions(), limits)
         settled = objects.pack_set.total_bytes() - repacker.fresh_bytes
         if repacker.fresh_bytes <= max(limits.idle_bytes, settled // limits.idle_part):
-            return False
-        # Who has only a moment does what fits into it; the largest part of all takes about half a second.
+            return True
+        # With little time, choose a job that fits into it; the largest part takes about half a second.
         job = repacker.choose(int(left * limits.bytes_a_second) if seconds < _A_MOMENT_S else None)
         if job is None:
-            return repacker.choose() is not None
+            return repacker.choose() is None
         try:
             run_job(repacker, job, publisher)
         except StoreDamaged:
-            # What is damaged is left alone, and found by whoever needs it, or checks.
-            return False
+            # A damaged pack is left alone; a later read or a check finds it.
+            return True
         if monotonic() - start >= hold_s:
             break
-    return True
+    return False
 
 
 def drain_rows(
     objects: Objects, journal: Journal, publisher: Publisher, limits: PackLimits = DEFAULT_LIMITS.packs
 ) -> bool:
-    """Put the oldest journaled packs into one that has files alone: what is in rows is there twice.
+    """Join the oldest journaled packs into one that has files only: a journaled pack is stored twice.
 
-    False if there is none, or if their files have yet to be made.
+    Return False if there are none, or if their files are not written yet.
     """
     publisher.make_good()
     by_name = {pack.name: pack for pack in objects.packs()}
@@ -79,7 +78,7 @@ def drain_rows(
 
 
 def run_job(repacker: Repacker, job: Job, publisher: Publisher) -> None:
-    """Write the packs of a job, read them back, and let them take the place of the old ones."""
+    """Write the packs of a job, read them back, and replace the old packs with them."""
     writers = repacker.write(job)
     try:
         for writer in writers:

@@ -1,8 +1,8 @@
-"""Tell a host that something was recorded or undone, by this process or another, from a thread of its own.
+"""Notify a host, from a separate thread, when this or another process records or undoes something.
 
-The timeline is asked what came after the last number. When to ask is told by inotify, which sees the files of
-the store change; where there is none, it is asked twice a second. SQLite makes rows visible a moment after it
-has written them, so that after a change it is asked again a few times, at growing distances.
+Updates after the last known number are read from the timeline. inotify triggers a read when the files of the
+store change; without it, the timeline is read twice a second. SQLite makes rows visible shortly after it has
+written them, so after a change the timeline is read a few more times, at growing intervals.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     OnUpdate = Callable[[Update], object]
     OnError = Callable[[BaseException], object]
     ReadUpdates = Callable[[int | None], tuple[int, list[Update]]]
-    """Lists what happened after a number, and gives the next one; None: how open messages began."""
+    """Returns the next number, and the updates after a number; for None, the begins of open messages."""
 
 _POLL_S = 0.5
-"""How often a timeline is looked at of which nothing is told."""
+"""How often the timeline is read if inotify is not available."""
 _SOON_S = 0.01
-"""How soon it is looked at again after a change of which nothing is to be seen yet."""
+"""How soon the timeline is read again after a change that is not visible yet."""
 _LONGEST_S = 5.0
-"""How long nothing is looked at, though nothing is told: another machine may have written."""
+"""The longest time between two reads if inotify reports nothing: another machine may have written."""
 _KNOWN = 100
-"""How many begins are known to be told."""
+"""How many reported begins are remembered."""
 _PASSING = (Locked, OutOfSpace, StoreFailed)
-"""What may be over when the timeline is looked at the next time."""
+"""Errors that may be over at the next read."""
 
 
 class Subscription:
@@ -59,7 +59,7 @@ class Subscription:
         settled, begun = self._read_if_there(None)
         self._number = settled if after is None else min(after, settled)
         self._begun = [update for update in begun if after is None or update.number <= after]
-        """The begins that were told. They are listed again while they could be dropped."""
+        """The begins that were reported. They are listed again as long as their messages may be dropped."""
         self._closed = threading.Event()
         self._wake, self._waker = os.pipe()
         self._inotify: Inotify | None = None
@@ -73,15 +73,15 @@ class Subscription:
         try:
             self.close()
         except BaseException:
-            # What the body raised is what matters.
+            # The exception of the body matters more.
             if error is None:
                 raise
 
     def close(self) -> None:
-        """End it; no call is made afterwards. Raise what ended it before, unless `on_error` was told."""
+        """End the subscription; no call follows. Raise the error that ended it, unless `on_error` got it."""
         if not self._closed.is_set():
             self._closed.set()
-            # The other end can be read then, and whoever waits for it goes on.
+            # This makes the other end readable, which wakes the thread that waits for it.
             os.close(self._waker)
             if threading.current_thread() is not self._thread:
                 self._thread.join()
@@ -96,23 +96,23 @@ class Subscription:
             stack.callback(self._unwatch)
             try:
                 self._tell_all()
-            except BaseException as error:  # noqa: BLE001  # whatever it is, the host is told
+            except BaseException as error:  # noqa: BLE001  # any error is reported to the host
                 self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Report what ended it, or keep that for `close`."""
+        """Report the error that ended the subscription, or keep it for `close`."""
         if self._on_error is None:
             self._error = error
             return
         try:
             self._on_error(error)
-        except BaseException as raised:  # noqa: BLE001  # nobody else would be told
+        except BaseException as raised:  # noqa: BLE001  # it would be lost otherwise
             self._error = raised
 
     def _tell_all(self) -> None:
         pause_s = _SOON_S
         while not self._closed.is_set():
-            # Watched before it is read, so that nothing comes in between.
+            # Watch before reading, so that no change is missed in between.
             longest_s = _LONGEST_S if self._watch() else _POLL_S
             updates = self._read_new()
             for update in updates:
@@ -122,7 +122,7 @@ class Subscription:
             pause_s = _SOON_S if self._wait(pause_s) or updates else min(3 * pause_s, longest_s)
 
     def _read_new(self) -> list[Update]:
-        """Read what was not told yet."""
+        """Read the updates that were not reported yet."""
         try:
             self._number, listed = self._read_if_there(self._number)
         except _PASSING:
@@ -141,7 +141,7 @@ class Subscription:
     # Waiting
 
     def _watch(self) -> bool:
-        """Watch the store, if it is there and this system can; return whether it is watched."""
+        """Watch the store, if it exists and the system supports that; return whether it is watched."""
         if self._inotify is None:
             try:
                 fd = os.open(self._store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -162,12 +162,12 @@ class Subscription:
             inotify.close()
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for a change in the store, or for so long; return whether there was one."""
+        """Wait up to `seconds` for a change in the store; return whether there was one."""
         fds = [self._wake] if self._inotify is None else [self._wake, self._inotify.fileno()]
         ready, _, _ = select.select(fds, [], [], seconds)
         if self._inotify is None or self._inotify.fileno() not in ready:
             return False
         if any(not name for _, _, name in list(self._inotify.read())):
-            # Something happened to the store itself: it is moved, or gone, or too much was told.
+            # The store itself was moved or removed, or the queue overflowed.
             self._unwatch()
         return True

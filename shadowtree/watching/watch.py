@@ -1,10 +1,10 @@
-"""Watch a worktree between snapshots, so that each looks only at what may have changed.
+"""Watch a worktree between snapshots, so that each one scans only what may have changed.
 
-    watcher ──dirty──▶ pending ──▶ outlook ──▶ scan on top of the census ──▶ recorded? into the census
+    watcher ──dirty──▶ pending ──▶ scope ──▶ scan on top of the census ──▶ recorded? into the census
 
-What the watcher told stays pending until a scan that looked at it was recorded: one that was only a look, or
-failed, takes nothing away. Without a census, or in any doubt, a scan looks at everything; what it arms on the
-way is watched from then on.
+What the watcher reported stays pending until a scan that included it has been recorded: a scan that failed,
+or was made only to read, removes nothing. Without a census, or in any doubt, a scan visits everything; the
+directories that it visits are watched from then on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import ROOT, RelPath, is_among, join, parent_of
 from shadowtree.capture.capture import Site, make_scan_input
 from shadowtree.capture.directories import Census, Directory, join_ids
-from shadowtree.capture.scan import Outlook, Scan, ScanInput, scan_worktree
+from shadowtree.capture.scan import Scan, ScanInput, ScanScope, scan_worktree
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.results.messages import Watching
 from shadowtree.system.syscalls import IS_LINUX
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from shadowtree.watching.watchfiles_watcher import WatchfilesWatcher
 
 _SLICE = 64
-"""How many directories are looked over at once."""
+"""How many directories are checked at once."""
 
 
 class Pending:
-    """Where something may have happened that is not recorded yet."""
+    """The paths that may have changed and are not recorded yet."""
 
     def __init__(self) -> None:
         self.paths: set[RelPath] = set()
@@ -46,13 +46,13 @@ class Pending:
         self.writing: frozenset[RelPath] = frozenset()
 
     def explains(self, path: RelPath) -> bool:
-        """Return whether a change of a path is among these."""
+        """Return whether a change of this path is pending already."""
         is_told = path in self.paths or path in self.writing or parent_of(path) in self.directories
         return is_told or is_among(path, self.trees)
 
 
 class Watch:
-    """The watcher of one worktree, what it told, and the census that this is measured against."""
+    """The watcher of one worktree, what it reported, and the census that its reports build on."""
 
     def __init__(
         self, worktree: str, store: str, backend: str = "auto", limits: Limits = DEFAULT_LIMITS
@@ -63,27 +63,27 @@ class Watch:
         self._is_by_watchfiles = backend == "watchfiles" or (backend == "auto" and not IS_LINUX)
         self._limits = limits
         self._epoll: select.epoll | None = None
-        """What hosts wait on: the same descriptor for whichever watcher there is."""
+        """Hosts wait on its descriptor, which stays the same when the watcher is replaced."""
         self._epoll_process = 0
         self._is_closed = False
         self._watcher: InotifyWatcher | WatchfilesWatcher | None = None
-        """None: nothing is watched yet, or nothing can be, and each scan looks at everything."""
+        """None: nothing is watched yet, or nothing can be, so each scan visits everything."""
         self._blindness: str | None = None
         """Why nothing can be watched."""
         self._census: Census | None = None
-        """None: everything has to be looked at."""
+        """None: everything has to be scanned."""
         self._token: bytes | None = None
-        """Of the cache that the census belongs to."""
+        """The token of the cache that the census belongs to."""
         self._pending = Pending()
         self._is_listening = False
-        """What the watcher told is not taken in yet. Stays so if Ctrl-C comes in between."""
+        """The watcher's reports are being processed. Stays True if Ctrl-C interrupts that."""
         self._reason: str | None = None
         self.rescans = 0
-        """How often everything had to be looked at; the watcher may be another one since."""
+        """How often everything had to be scanned, even if the watcher was replaced since."""
         self._missed = 0
         self._round: Iterator[RelPath] | None = None
         self.news = object()
-        """Another one whenever something was told: who keeps it can see whether anything was since."""
+        """Replaced when something is reported, so that a caller can see whether anything was since."""
 
     def close(self) -> None:
         """Release every watch and the descriptor. The next scan opens both again."""
@@ -94,14 +94,14 @@ class Watch:
             epoll.close()
 
     def reset(self) -> None:
-        """Release every watch, and keep the descriptor."""
+        """Release every watch, but keep the descriptor."""
         self._close_watcher()
         self._blindness = self._census = self._round = None
 
     @property
     def report(self) -> Watching:
-        """Return how well the worktree is in sight."""
-        census, watcher = self._census, self._watcher  # another thread may be at work
+        """Return how well the worktree is watched."""
+        census, watcher = self._census, self._watcher  # another thread may replace them
         watched = 0 if watcher is None else watcher.count
         return Watching(
             is_active=census is not None and watched > 0,
@@ -113,13 +113,13 @@ class Watch:
         )
 
     def scan(self, given: ScanInput) -> Scan:
-        """Look at what may have changed since the last scan that was recorded, or at everything."""
+        """Scan what may have changed since the last recorded scan, or everything."""
         self._listen(None if given.cache is None else given.cache.token)
         census = self._census
-        arm = None if self._watcher is None else self._watcher.arm
+        add_watch = None if self._watcher is None else self._watcher.add_watch
         while True:
-            outlook = None if census is None else self._outlook(census)
-            scan = scan_worktree(given, census=census, outlook=outlook, arm=arm)
+            scope = None if census is None else self._make_scope(census)
+            scan = scan_worktree(given, census=census, scope=scope, add_watch=add_watch)
             if census is None:
                 self.rescans += 1
                 self._note_whole(scan, given.cache)
@@ -132,19 +132,19 @@ class Watch:
     # What was recorded
 
     def commit(self, scan: Scan, cache: StatCache) -> None:
-        """Take in a scan that was recorded, and is remembered in the cache."""
+        """Update the census from a scan that has been recorded and saved in the cache."""
         census = Census() if scan.is_whole else self._census
         assert census is not None
-        # If Ctrl-C comes in between, the census is neither the old one nor the new one.
+        # If Ctrl-C interrupts this, there must be no census: it is neither the old nor the new one.
         self._census = None
         for path, directory in scan.directories.items():
-            is_armed = self._is_armed(path)
-            if path in scan.changed or scan.is_whole or is_armed == (path in census.unwatched):
-                census.put(directory, is_watched=is_armed)
+            is_watched = self._is_watched(path)
+            if path in scan.changed or scan.is_whole or is_watched == (path in census.unwatched):
+                census.put(directory, is_watched=is_watched)
         for path in scan.gone:
             census.drop(path)
             if self._watcher is not None:
-                self._watcher.disarm(path)
+                self._watcher.remove_watch(path)
         census.rules = dict(scan.rules)
         self._token = cache.token
         self._pending = Pending()
@@ -153,7 +153,7 @@ class Watch:
     # Events
 
     def drain(self) -> bool:
-        """Read what was told, for the next scan; True if something that is covered may have changed."""
+        """Read the watcher's events for the next scan; return True if something may have changed."""
         watcher = self._watcher  # another thread may close it
         has_news = watcher is None or watcher.drain()
         if has_news:
@@ -163,18 +163,18 @@ class Watch:
     def fileno(self) -> int | None:
         """Return a descriptor that becomes readable when there is something to drain.
 
-        It is the same one until `close`. None: it is closed, or the watcher is watchfiles, which has none.
+        It stays the same until `close`. Returns None after `close`, or if the watcher is watchfiles.
         """
         if self._is_closed or self._is_by_watchfiles:
             return None
         if self._epoll is None or self._epoll_process != os.getpid():
-            # One that a forked child inherits is still its parent's: it gets another.
+            # An inherited descriptor is still the parent's, so a forked child gets its own.
             self._epoll, self._epoll_process = select.epoll(), os.getpid()
             self._attach()
         return self._epoll.fileno()
 
     def _attach(self) -> None:
-        """Let the descriptor become readable when the watcher's does."""
+        """Make the descriptor become readable when the watcher's does."""
         fd = None if self._watcher is None else self._watcher.fileno()
         if self._epoll is not None and fd is not None and fd >= 0:
             with suppress(FileExistsError):
@@ -188,13 +188,13 @@ class Watch:
             self._epoll = None
         fd = watcher.fileno()
         if self._epoll is not None and fd is not None and fd >= 0:
-            # A forked child may keep the queue open, and it would stay in the set.
+            # A forked child may keep the queue open, and it would stay in the epoll set.
             with suppress(OSError):
                 self._epoll.unregister(fd)
         watcher.close()
 
     def _listen(self, token: bytes | None) -> None:
-        """Take in what the watcher tells, and find out whether it can be relied on."""
+        """Process what the watcher reports, or start anew if it cannot be relied on."""
         if self._watcher is None:
             self._start_anew(self._blindness or "watching had just started")
             return
@@ -225,7 +225,7 @@ class Watch:
         self._is_listening = False
 
     def _renew_watcher(self) -> None:
-        """Watch, or watch anew; watchfiles does the latter by itself."""
+        """Start a watcher, or replace it; watchfiles restarts by itself."""
         if self._is_by_watchfiles and self._watcher is not None:
             return
         self._close_watcher()
@@ -241,28 +241,28 @@ class Watch:
     def _open_watcher(self) -> InotifyWatcher | WatchfilesWatcher:
         if not self._is_by_watchfiles:
             return InotifyWatcher(self._worktree, self._limits)
-        # The cookies are in the store, which a worktree that is not wrapped does not have yet.
+        # The cookies are in the store, which does not exist until the worktree is wrapped.
         if not os.path.isdir(self._store):
             raise Doubt("it is not wrapped yet")
         from shadowtree.watching.watchfiles_watcher import WatchfilesWatcher
 
         return WatchfilesWatcher(self._worktree, os.path.join(self._store, "cookies"), self._limits)
 
-    def _is_armed(self, path: RelPath) -> bool:
-        return self._watcher is not None and self._watcher.is_armed(path)
+    def _is_watched(self, path: RelPath) -> bool:
+        return self._watcher is not None and self._watcher.is_watched(path)
 
-    def _outlook(self, census: Census) -> Outlook:
+    def _make_scope(self, census: Census) -> ScanScope:
         pending = self._pending
-        # What is being written may be written through a mapping, of which nothing is told before its end.
+        # A file that is open for writing may be written through a mapping, which is reported only at its end.
         suspects = [*pending.writing, *census.linked_files()]
         directories = pending.directories.union(census.restless, census.find_stirred(self._worktree))
-        return Outlook(pending.paths, directories, pending.trees, suspects)
+        return ScanScope(pending.paths, directories, pending.trees, suspects)
 
     def _note_whole(self, scan: Scan, cache: StatCache | None) -> None:
-        """Keep what a whole scan found to be as it is remembered, so that a look need not be repeated.
+        """Make a census from a full scan and the cache, so that the scan need not be repeated.
 
-        What it found changed is not stored yet: that has to be looked at again. And so has a directory whose
-        tree was built from others than those below it: its row in the cache is an old one.
+        Directories that it found changed are not stored yet, so they must be scanned again. So must each
+        directory whose tree was not built from the present trees below it: its row in the cache is outdated.
         """
         if cache is None or cache.token is None or cache.get(ROOT) is None:
             return
@@ -272,18 +272,18 @@ class Watch:
             if path in scan.changed or directory.below_ids != join_ids(scan.children(directory)):
                 changed.add(path)
             if known is not None:
-                census.put(known, is_watched=self._is_armed(path))
+                census.put(known, is_watched=self._is_watched(path))
         census.rules = dict(scan.rules)
         self._pending.directories |= changed
         self._census, self._token = census, cache.token
 
-    # Looking over
+    # Checking in idle time
 
     def look_over(self, opened: OpenStore, site: Site, seconds: float) -> bool:
-        """Spend some time on looking at what nobody told of, and count what had changed; True: all was seen.
+        """Scan for unreported changes for about `seconds`, and count them; return True after a full round.
 
-        A change that is written through a mapping, or by another name of the file from outside the worktree,
-        is told late or never.
+        A write through a memory mapping, or through another name of the file outside the worktree, is
+        reported late or never.
         """
         deadline = monotonic() + seconds
         opened.refresh()
@@ -296,7 +296,7 @@ class Watch:
             if not paths:
                 self._round = None
                 return True
-            scan = scan_worktree(given, census=self._census, outlook=Outlook(directories=paths))
+            scan = scan_worktree(given, census=self._census, scope=ScanScope(directories=paths))
             self._listen(opened.cache.token)
             self._count_missed(scan)
             if monotonic() >= deadline:
@@ -313,7 +313,7 @@ class Watch:
                 continue
             rules, rules_now = ((each.rules_key, each.tracked_key) for each in (known, directory))
             if known.path in census.restless or known.path in census.unwatched or rules != rules_now:
-                # Each scan finds out by itself what changed there, and that the rules are others.
+                # Every scan finds these changes by itself, including changed rules.
                 continue
             for name in _list_differing(known, directory):
                 path = join(known.path, name)
@@ -324,12 +324,12 @@ class Watch:
 
 
 def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
-    """Name the files and rules of which something was told by another name: what is true of one is of all.
+    """Return the covered files and rules that were reported under another name, and so changed too.
 
-        src/a.txt ── inode 7 ── logs/x.log     a.txt is covered, and nobody tells of it; x.log is ignored
+        src/a.txt ── inode 7 ── logs/x.log     a.txt is covered, not reported; x.log is reported, ignored
 
-    A file that is to be read again has no inode in the census, so it may be one of them. What is known to
-    have other names is looked at each time anyway.
+    A file that has to be read again has no inode in the census, so it may be one of them. Files that are
+    known to have other names are scanned each time anyway.
     """
     inodes = scan.aliases.copy()
     for directory in scan.changed_directories():
@@ -344,7 +344,7 @@ def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
 
 
 def _list_differing(known: Directory, seen: Directory) -> set[bytes]:
-    """Name what two views of a directory differ in."""
+    """Return the names in which two states of a directory differ."""
     before = {name: known.file_stamp(row) for row, name in enumerate(known.names)}
     after = {name: seen.file_stamp(row) for row, name in enumerate(seen.names)}
     files = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
@@ -353,7 +353,7 @@ def _list_differing(known: Directory, seen: Directory) -> set[bytes]:
 
 
 def _has_changed(known: Directory, seen: Directory, name: bytes) -> bool:
-    """Return whether more than a new link to a file was found, or that it was to be read again anyway."""
+    """Return whether a name changed; a new link to its file, or a file due to be read, does not count."""
     before, after = known.find_file(name), seen.find_file(name)
     if before is None or after is None:
         return True

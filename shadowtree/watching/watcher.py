@@ -1,9 +1,9 @@
-"""What a watcher of a worktree answers: which paths may have changed since last time, or that all may have.
+"""Watchers of a worktree: they report which paths may have changed since last time, or that all may have.
 
-A watcher never guesses: whatever it cannot be sure of is a `Rescan`. It says where to look, never what is
-there. There are two (docs/decisions/0038-watcher.md). The one on Linux is here: it reads the kernel's own
-queue, which misses nothing and says so when it overflows. Each directory has a watch of its own, added by its
-open descriptor before the directory is listed. The other one is `watchfiles_watcher`.
+A watcher never guesses: if it cannot be sure, it returns a `Rescan`. It reports where to scan, never what is
+there. There are two (docs/decisions/0038-watcher.md). The one for Linux is here: it reads the kernel's own
+queue, which misses nothing and reports when it overflows. Each directory has a watch of its own, added
+through its open descriptor before the directory is listed. The other watcher is in `watchfiles_watcher`.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from shadowtree.system.syscalls import folds_names
 
 @frozen
 class Dirty:
-    """Where something may have happened."""
+    """The paths that may have changed."""
 
     paths: set[RelPath]
-    """Files or directories at which something may have happened."""
+    """Files or directories that may have changed."""
     trees: set[RelPath]
-    """Directories of which all that is below has to be looked at, such as those that came."""
+    """Directories to scan with everything below them, such as new ones."""
     writing: frozenset[RelPath] = frozenset()
-    """Files that may still be open for writing, also if nothing more was reported of them.
+    """Files that may still be open for writing, even if nothing more was reported about them.
 
-    A link to a file is never closed by its own name.
+    A file that is opened under one name is never reported as closed under another.
     """
     is_new: bool = True
-    """Whether any of it was read just now, and not drained before."""
+    """Whether some of it was read just now, and not by an earlier `drain`."""
 
 
 @frozen
 class Rescan:
-    """Everything has to be looked at."""
+    """Everything has to be scanned."""
 
     reason: str
 
 
 class Doubt(Exception):
-    """Nothing that was reported can be relied on."""
+    """Raised if nothing that was reported can be relied on."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -56,14 +56,14 @@ INTERRUPTED = "a read of the watcher's events was interrupted"
 
 
 def refuse_foreign(mounts: Mounts) -> None:
-    """Raise `Doubt` on a file system that does not report all changes, such as one of a network."""
+    """Raise `Doubt` on a file system that does not report all changes, such as a network file system."""
     foreign = mounts.find_foreign()
     if foreign is not None:
         raise Doubt(f"this type of file system does not report all changes: {foreign}")
 
 
 def identify(path: str) -> tuple[int, int] | None:
-    """Return device and inode of what a path leads to."""
+    """Return the device and inode of a path, following links, or None."""
     try:
         status = os.stat(path)
     except OSError:
@@ -72,32 +72,32 @@ def identify(path: str) -> tuple[int, int] | None:
 
 
 class InotifyWatcher:
-    """Watches every directory that it is told to arm, and nothing else."""
+    """Watches every directory that is added, and nothing else."""
 
     def __init__(self, root: str, limits: Limits = DEFAULT_LIMITS) -> None:
-        """Raise OSError if the system does not let us watch, `Doubt` if it does not report all changes."""
+        """Raise OSError if the system does not allow watching, `Doubt` if it does not report all changes."""
         self._root = root
         self._identity = identify(root)
         self._process = os.getpid()
         self._mounts = Mounts(os.fsencode(root))
         refuse_foreign(self._mounts)
         self._holders = self._mounts.find_holders()
-        """Directories with a file mounted in them: its changes are reported where it really is."""
+        """Directories with a file mounted in them: its changes are reported only at its real path."""
         self._queue = Inotify()
         self._limit = _read_limit(limits)
         self._most_paths = limits.most_dirty_paths
         self._lock = RLock()
-        """Taken again by a finalizer that closes the shadow, if it is run while somebody holds it."""
+        """Reentrant: a finalizer that closes the shadow may run in the thread that holds it."""
         self._watches: dict[RelPath, int] = {}
         self._paths: dict[int, RelPath] = {}
-        self._unarmable: set[RelPath] = set()
+        self._unwatchable: set[RelPath] = set()
         """Directories that have several names in the worktree."""
         self._dirty: set[RelPath] = set()
         self._trees: set[RelPath] = set()
         self._writing: set[RelPath] = set()
         self._doubt: str | None = None
         self._is_reading = False
-        """What was read from the queue is not noted yet. Stays so if Ctrl-C comes in between."""
+        """Events are being read from the queue and noted. Stays True if Ctrl-C interrupts that."""
 
     @property
     def count(self) -> int:
@@ -109,14 +109,14 @@ class InotifyWatcher:
         return self._queue.fileno()
 
     def close(self) -> None:
-        """Let go of the queue, which ends every watch."""
-        # In a child that was forked the lock may be held for ever, by a thread that is not there.
+        """Close the queue, which ends every watch."""
+        # In a forked child, the lock may be held forever by a thread that does not exist there.
         with self._lock if os.getpid() == self._process else RLock():
             self._queue.close()
             self._mounts.close()
 
     def dirty(self) -> Dirty | Rescan:
-        """Return where something may have happened since the last call."""
+        """Return what may have changed since the last call."""
         doubt = self._find_doubt()
         if doubt is not None:
             return Rescan(doubt)
@@ -128,7 +128,7 @@ class InotifyWatcher:
         return found if doubt is None else Rescan(doubt)
 
     def drain(self) -> bool:
-        """Read the kernel's queue, lest it run over; return whether there was anything in it."""
+        """Read the kernel's queue before it overflows; return whether something may have changed."""
         if os.getpid() != self._process:
             return True
         has_news = False
@@ -143,48 +143,48 @@ class InotifyWatcher:
             self._is_reading = False
         return has_news
 
-    def is_armed(self, path: RelPath) -> bool:
+    def is_watched(self, path: RelPath) -> bool:
         """Return whether a directory is watched."""
         return path in self._watches
 
-    def arm(self, path: RelPath, fd: int) -> bool:
-        """Watch the directory that is open as `fd`; False if the system does not allow another watch."""
+    def add_watch(self, path: RelPath, fd: int) -> bool:
+        """Watch the directory that is open as `fd`; return False if it cannot be watched reliably."""
         with self._lock:
-            if path in self._unarmable or (len(self._watches) >= self._limit and path not in self._watches):
+            if path in self._unwatchable or (len(self._watches) >= self._limit and path not in self._watches):
                 return False
             if folds_names(fd) or self._holds_mounted_file(fd):
-                self._disarm(path)
+                self._remove_watch(path)
                 return False
             try:
                 watch = self._queue.add(fd)
             except OSError:
-                self._disarm(path)
+                self._remove_watch(path)
                 return False
             other = self._paths.get(watch)
             if other is not None and other != path:
                 self._watches.pop(other, None)
                 if self._leads_to(other, fd):
-                    # Mounted twice: the kernel tells of both by one name.
-                    self._unarmable |= {path, other}
+                    # It is mounted twice: the kernel reports both by one watch.
+                    self._unwatchable |= {path, other}
                     self._trees.add(other)
-                    self._disarm(path)
+                    self._remove_watch(path)
                     self._paths.pop(watch, None)
                     return False
             if self._watches.get(path) != watch:
-                self._disarm(path)
+                self._remove_watch(path)
             self._watches[path] = watch
             self._paths[watch] = path
             return True
 
-    def disarm(self, path: RelPath) -> None:
-        """Watch a directory no longer."""
+    def remove_watch(self, path: RelPath) -> None:
+        """Stop watching a directory."""
         with self._lock:
-            self._disarm(path)
-            self._unarmable.discard(path)
+            self._remove_watch(path)
+            self._unwatchable.discard(path)
 
-    def _disarm(self, path: RelPath) -> None:
+    def _remove_watch(self, path: RelPath) -> None:
         watch = self._watches.pop(path, None)
-        # By another name it may be watched still.
+        # The directory may still be watched under another name.
         if watch is not None and self._paths.get(watch) == path:
             del self._paths[watch]
             self._queue.remove(watch)
@@ -203,7 +203,7 @@ class InotifyWatcher:
         return os.path.samestat(there, os.fstat(fd))
 
     def _find_doubt(self) -> str | None:
-        """Say why nothing that was told can be relied on."""
+        """Return why nothing that was reported can be relied on, or None."""
         if os.getpid() != self._process:
             return "another process is watching"
         if identify(self._root) != self._identity:
@@ -211,7 +211,7 @@ class InotifyWatcher:
         return "something was mounted or unmounted" if self._mounts.have_changed() else None
 
     def _note(self, watch: int, mask: int, name: bytes) -> bool:
-        """Note what an event makes doubtful; return whether it does."""
+        """Note what may have changed according to an event; return whether anything may have."""
         if mask & inotify.OVERFLOW:
             self._doubt = "too many changes at once for the system to report"
             return True
@@ -228,21 +228,21 @@ class InotifyWatcher:
 
     def _note_name(self, path: RelPath, mask: int) -> None:
         if len(self._dirty) >= self._most_paths and path not in self._dirty:
-            # Whoever is asked next would have to say so anyway; and nobody may ask for long.
+            # Scanning everything is no slower now, and the sets must not grow until somebody calls `dirty`.
             self._doubt = "too much changed at once"
             self._dirty, self._trees, self._writing = set(), set(), set()
         self._dirty.add(path)
         if mask & inotify.IS_DIRECTORY:
             self._trees.add(path)
         elif mask & (inotify.CREATE | inotify.MODIFY):
-            # Of a file that came by a link nothing more is told if it was opened by a name that is gone.
+            # A new link to a file that was opened under a removed name gets no further events.
             self._writing.add(path)
         elif mask & (inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.DELETE):
             self._writing.discard(path)
 
     def _note_itself(self, path: RelPath, watch: int, mask: int) -> None:
         if mask & inotify.IGNORED:
-            # The kernel let go of it. If it is still there it has to be armed again.
+            # The kernel removed the watch. If the directory still exists, it has to be added again.
             del self._paths[watch]
             if self._watches.get(path) == watch:
                 del self._watches[path]
@@ -253,7 +253,7 @@ class InotifyWatcher:
 
 
 def _read_limit(limits: Limits) -> int:
-    """Read how many directories a user may watch, and take our share of it."""
+    """Return how many directories this watcher may watch: its share of the user's limit."""
     try:
         with open(limits.watch_limit_file, "rb") as file:
             return max(0, int(int(file.read()) * limits.watch_share) - limits.watches_taken)

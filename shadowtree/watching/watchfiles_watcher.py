@@ -1,8 +1,8 @@
-"""The watcher through watchfiles: for macOS, and on Linux where `watcher = "watchfiles"` is set.
+"""The watcher that uses watchfiles: on macOS, and on Linux if `watcher = "watchfiles"` is set.
 
-watchfiles drops events silently when its queue overflows, and dies of a name that is not UTF-8. So what it
-reported counts only if a change of our own, a cookie made last, was reported too; else everything is looked
-at. It has no descriptor to wait on.
+watchfiles drops events silently when its queue overflows, and fails on a name that is not UTF-8. So its
+events count only if a change that we make last, the creation of a cookie, is reported too; otherwise
+everything is scanned. It has no descriptor to wait on.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
     Told = set[tuple[int, str]]
-    """What happened and the full path, as watchfiles gives them."""
+    """The kind and full path of each event, as watchfiles reports them."""
 
 _ADDED, _DELETED = 1, 3
 _RETRY_S = 60.0
-"""How long to do without, after an attempt to watch that failed."""
+"""How long to wait after a failed attempt to watch before the next one."""
 _COOKIE = "cookie-"
 _STALE_S = 60.0
-"""The age of a cookie that a killed process left behind."""
+"""Cookies older than this were left behind by killed processes."""
 
 
 class WatchfilesWatcher:
-    """Watches the whole worktree by rounds.
+    """Watches the whole worktree in rounds.
 
-    Each round makes a cookie, a file in a directory that is watched by the same means, and ends when that is
-    reported: what happened before it was reported before it.
+    Each round creates a cookie, a file in a directory that is watched in the same way, and ends when it is
+    reported: by then, everything that happened before has been reported too.
     """
 
     def __init__(self, root: str, cookies: str, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -47,36 +47,31 @@ class WatchfilesWatcher:
 
         Raise OSError or `Doubt` if that is not possible.
         """
-        self._mounts = Mounts(os.fsencode(root)) if IS_LINUX else None
-        if self._mounts is not None:
-            refuse_foreign(self._mounts)
-            if self._mounts.has_inside:
-                # A directory that is mounted twice is reported by one of its names.
-                raise Doubt("something is mounted inside, which watchfiles does not follow")
+        self._mounts: Mounts | None = None
         os.makedirs(cookies, 0o700, exist_ok=True)
         self.root = os.path.realpath(root)
         self._cookies = os.path.realpath(cookies)
         self._limits = limits
         self._process = os.getpid()
         self._lock = Lock()
-        self._armed: set[RelPath] = set()
+        self._watched: set[RelPath] = set()
         self._paths: set[RelPath] = set()
         self._trees: set[RelPath] = set()
         self._came: set[RelPath] = set()
-        """Directories that came since the last `dirty`."""
+        """Directories that appeared since the last `dirty`."""
         self._again: set[RelPath] = set()
-        """Directories that came before it: what was made in them at the time may not have been reported."""
+        """Directories that appeared before it: files created in them then may not have been reported."""
         self._writing: dict[RelPath, None] = {}
         """Files that changed last, the newest at the end.
 
-        Nothing says when a file is closed, and a write by a name that is gone is not reported.
+        The closing of a file is not reported, nor is a write through a name that was removed.
         """
         self._doubt: str | None = None
         self._retry_s = 0.0
         """When to try again, if the last try failed."""
         self._is_closed = False
         self._is_reading = False
-        """What a round collected is not noted yet. Stays so if Ctrl-C comes in between."""
+        """A round is being collected and noted. Stays True if Ctrl-C interrupts that."""
         self._number = 0
         self._notify: RustNotify | None = None
         _remove_stale(self._cookies)
@@ -85,10 +80,10 @@ class WatchfilesWatcher:
     @property
     def count(self) -> int:
         """How many directories are watched."""
-        return len(self._armed)
+        return len(self._watched)
 
     def fileno(self) -> int | None:
-        """Watchfiles offers none; to make one we would need a thread in every host."""
+        """Return None: watchfiles has no descriptor, and making one would take a thread in every host."""
         return None
 
     def close(self) -> None:
@@ -96,29 +91,30 @@ class WatchfilesWatcher:
         with self._lock:
             self._is_closed = True
             self._stop("it was closed")
-            if self._mounts is not None:
-                self._mounts.close()
+            self._close_mounts()
 
-    def arm(self, path: RelPath, fd: int) -> bool:
-        """Report what happens in a directory; the whole worktree is watched already."""
+    def add_watch(self, path: RelPath, fd: int) -> bool:
+        """Report changes in a directory from now on; the whole worktree is watched already."""
         if IS_LINUX and folds_names(fd):
-            self.disarm(path)
+            self.remove_watch(path)
             return False
         with self._lock:
-            self._armed.add(path)
+            if self._notify is None:
+                return False
+            self._watched.add(path)
         return True
 
-    def disarm(self, path: RelPath) -> None:
-        """Report nothing of a directory any more."""
+    def remove_watch(self, path: RelPath) -> None:
+        """Stop reporting changes in a directory."""
         with self._lock:
-            self._armed.discard(path)
+            self._watched.discard(path)
 
-    def is_armed(self, path: RelPath) -> bool:
-        """Whether a directory is watched."""
-        return path in self._armed
+    def is_watched(self, path: RelPath) -> bool:
+        """Return whether a directory is watched."""
+        return path in self._watched
 
     def dirty(self) -> Dirty | Rescan:
-        """Return the paths at which something may have happened since the last call."""
+        """Return what may have changed since the last call."""
         is_new = self.drain()
         with self._lock:
             if self._doubt is not None:
@@ -128,7 +124,7 @@ class WatchfilesWatcher:
             return found
 
     def drain(self) -> bool:
-        """Make a round, and another one if directories came; True if anything was reported."""
+        """Make a round, and another one if directories appeared; return True if anything was reported."""
         with self._lock:
             if os.getpid() != self._process:
                 self._doubt = "another process is watching"
@@ -141,7 +137,7 @@ class WatchfilesWatcher:
                 self._is_reading = True
                 has_news = self._make_round()
                 if len(self._came) > known:
-                    # What is below them is watched only since they were reported.
+                    # Everything below them has been watched only since they were reported.
                     self._make_round()
                 self._is_reading = False
             except Doubt as doubt:
@@ -149,10 +145,14 @@ class WatchfilesWatcher:
                 return True
             return has_news
 
-    # Beginning and end
+    # Starting and stopping
 
     def _start(self) -> None:
-        """Begin to watch; a first round proves that it has begun."""
+        """Start watching; a first round proves that it works.
+
+        Raise OSError or `Doubt` if that is not possible.
+        """
+        self._check_mounts()
         self._identity = identify(self.root)
         self._notify = _open_notify(self.root, self._cookies)
         try:
@@ -161,20 +161,40 @@ class WatchfilesWatcher:
             self._stop(doubt.reason)
             raise
 
+    def _check_mounts(self) -> None:
+        """Read the mounts; raise `Doubt` if changes in one of them may not be reported."""
+        if not IS_LINUX:
+            return
+        self._close_mounts()
+        self._mounts = Mounts(os.fsencode(self.root))
+        refuse_foreign(self._mounts)
+        if self._mounts.has_inside:
+            # A directory that is mounted twice is reported under only one of its names.
+            raise Doubt("something is mounted inside, which watchfiles does not follow")
+
+    def _close_mounts(self) -> None:
+        mounts, self._mounts = self._mounts, None
+        if mounts is not None:
+            mounts.close()
+
     def _start_anew(self) -> Rescan:
         doubt = self._doubt
         assert doubt is not None
         if os.getpid() == self._process and not self._is_closed and monotonic() >= self._retry_s:
             self._retry_s = monotonic() + _RETRY_S
-            with suppress(Doubt):
+            try:
                 self._start()
                 self._doubt, self._retry_s = None, 0.0
+            except Doubt as refusal:
+                doubt = self._doubt = refusal.reason
+            except OSError as error:
+                doubt = self._doubt = f"the system does not allow watching: {describe(error)}"
         return Rescan(doubt)
 
     def _stop(self, reason: str) -> None:
         """Stop watching; nothing that was reported counts any more."""
         self._doubt = self._doubt or reason
-        self._armed, self._paths, self._trees = set(), set(), set()
+        self._watched, self._paths, self._trees = set(), set(), set()
         self._came, self._again, self._writing = set(), set(), {}
         self._is_reading = False
         if self._notify is not None and os.getpid() == self._process:
@@ -182,7 +202,7 @@ class WatchfilesWatcher:
         self._notify = None
 
     def _check_place(self) -> None:
-        """Raise `Doubt` if what is watched is not what is there now, or the last round was interrupted."""
+        """Raise `Doubt` if the directory or its mounts changed, or the last round was interrupted."""
         if identify(self.root) != self._identity:
             raise Doubt("the directory was replaced")
         if self._mounts is not None and self._mounts.have_changed():
@@ -193,7 +213,7 @@ class WatchfilesWatcher:
     # Rounds
 
     def _make_round(self) -> bool:
-        """Collect what happened until now; True if anything of interest did."""
+        """Collect all events up to now; return True if any of them matters."""
         self._number += 1
         cookie = f"{_COOKIE}{self._process}-{self._number}-{os.urandom(4).hex()}"
         path = os.path.join(self._cookies, cookie)
@@ -218,10 +238,10 @@ class WatchfilesWatcher:
                 raise Doubt("a test change was not reported in time")
             try:
                 told = self._notify.watch(1, 1, left_ms, None)
-            except Exception as error:  # whatever it dies of, it stays dead
+            except Exception as error:  # it does not recover from any error
                 raise Doubt(f"watchfiles gave up: {error}") from error
             if told == "signal":
-                # It has swallowed what Python raised, and forgotten what it had collected.
+                # watchfiles has swallowed Python's exception, and lost the events that it had collected.
                 self._stop("it was interrupted")
                 raise KeyboardInterrupt
             if isinstance(told, str):
@@ -248,7 +268,7 @@ class WatchfilesWatcher:
             try:
                 is_directory = stat.S_ISDIR(os.lstat(full).st_mode)
             except OSError:
-                # What is gone may have been one.
+                # It no longer exists, and may have been a directory.
                 self._trees.add(path)
                 continue
             if is_directory:
@@ -262,9 +282,9 @@ class WatchfilesWatcher:
         return has_news
 
     def _find_place(self, full: str, real: dict[str, str | None]) -> RelPath | None:
-        """Return what a full path means in the worktree; None: its directory is not armed.
+        """Return a full path relative to the worktree; None if its directory is not watched.
 
-        The directory may be reported by the name of a link that leads to it.
+        The directory may be reported under the name of a link to it.
         """
         directory, name = os.path.split(full)
         if directory == self._cookies:
@@ -276,7 +296,7 @@ class WatchfilesWatcher:
                 real[directory] = None
         found = real[directory]
         parent = self._make_relative(directory if found is None else found)
-        if parent in self._armed:
+        if parent in self._watched:
             assert parent is not None
             return join(parent, os.fsencode(name))
         if found is None and IS_LINUX:
@@ -286,7 +306,7 @@ class WatchfilesWatcher:
         return None
 
     def _make_relative(self, directory: str) -> RelPath | None:
-        """Name a directory relative to the root, also where the root is spelled otherwise; None: outside."""
+        """Return a directory relative to the root, however the root is spelled; None if it is outside."""
         names: list[str] = []
         above = directory
         while above != self.root:
@@ -300,11 +320,11 @@ class WatchfilesWatcher:
 
 
 def _open_notify(*paths: str) -> RustNotify:
-    """Let watchfiles watch some directories, with all below them."""
+    """Make watchfiles watch some directories, with everything below them."""
     try:
         from watchfiles._rust_notify import RustNotify
 
-        # Not to poll, and not to pass over what it must not read: it would pass over all that comes after.
+        # Do not poll, and do not ignore unreadable directories: everything after them would be ignored too.
         return RustNotify(
             list(paths),
             debug=False,
@@ -313,7 +333,7 @@ def _open_notify(*paths: str) -> RustNotify:
             recursive=True,
             ignore_permission_denied=False,
         )
-    except Exception as error:  # a limit, a directory that went, a name that is not UTF-8, no watchfiles
+    except Exception as error:  # a limit, a removed directory, a name that is not UTF-8, no watchfiles
         why = describe(error) if isinstance(error, OSError) else str(error)
         raise Doubt(f"watchfiles cannot watch: {why}") from error
 

@@ -1,4 +1,4 @@
-"""What recording and acting cost, counted and not timed: scans, writes, statements, rows."""
+"""The cost of recording and of acts, counted and not timed: scans, writes, statements, rows."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import pytest
 
 from shadowtree import Shadow
 from shadowtree.base.limits import Limits, PackLimits
-from shadowtree.capture.scan import Outlook, scan_worktree
+from shadowtree.capture.scan import ScanScope, scan_worktree
 from shadowtree.system import disk
 from shadowtree.timeline.database import Database
 from shadowtree.timeline.schema import SEALED, seal_of
 from tests.support.trees import make_tree
 
 MANY = 2000
-"""How many messages a long session has here."""
+"""How many messages a long session has in these tests."""
 
 
 @contextmanager
 def counted_scans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
-    """List what each scan was confined to; None: it looked at all."""
+    """List the directories to which each scan was limited; None for a full scan."""
     seen: list[object] = []
     scan = scan_worktree
 
-    def count(*arguments: object, outlook: Outlook | None = None, **others: object) -> object:
-        seen.append(None if outlook is None else outlook.directories)
-        return scan(*arguments, outlook=outlook, **others)  # type: ignore[arg-type]  # handed on as they came
+    def count(*arguments: object, scope: ScanScope | None = None, **others: object) -> object:
+        seen.append(None if scope is None else scope.directories)
+        return scan(*arguments, scope=scope, **others)  # type: ignore[arg-type]  # handed on as they came
 
     with monkeypatch.context() as patch:
         patch.setattr("shadowtree.capture.capture.scan_worktree", count)
@@ -40,7 +40,7 @@ def counted_scans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
 
 @contextmanager
 def counted_writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
-    """List every mutating call with the path that it is about."""
+    """List every call that writes, with its path."""
     seen: list[tuple[str, str]] = []
     with monkeypatch.context() as patch:
         patch.setattr(disk, "before_write", lambda act, path: seen.append((act, path)))
@@ -49,7 +49,7 @@ def counted_writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, 
 
 @contextmanager
 def counted_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """List how many rows each question to the journal was answered with."""
+    """List how many rows each query to the journal returned."""
     seen: list[int] = []
     read = Database.rows
 
@@ -64,11 +64,11 @@ def counted_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 class Counted(sqlite3.Connection):
-    """A connection that counts what is asked of the timeline."""
+    """A connection that counts the statements on the timeline."""
 
     statements = 0
     steps = 0
-    """Hundreds of SQLite's own instructions: rows that are passed over count too, though nobody sees them."""
+    """Hundreds of SQLite's own instructions, so that rows that a query skips count too."""
 
     def __init__(self, path: str, **options: Any) -> None:  # Any: as `connect` takes them
         super().__init__(path, **options)
@@ -87,26 +87,26 @@ class Counted(sqlite3.Connection):
 
 
 UNREPACKED = Limits(packs=PackLimits(many=10_000, slice_records=10_000, idle_bytes=0, idle_part=1_000_000))
-"""No pack is journaled or fresh, none merged: that costs the same in any history, but comes at some acts."""
+"""No packs are merged or repacked: that costs the same in any history, but happens only at some acts."""
 
 
 @pytest.fixture
 def counting(shadow: Shadow, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let every connection that the shadow opens be one that counts."""
+    """Make every connection of the shadow count."""
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Counted))
     yield
     shadow.close()
 
 
 def count(work: Callable[[], object]) -> tuple[int, int]:
-    """Count statements and steps of some work."""
+    """Count the statements and steps of some work."""
     statements, steps = Counted.statements, Counted.steps
     work()
     return Counted.statements - statements, Counted.steps - steps
 
 
 def copy_messages(shadow: Shadow, up_to: int) -> None:
-    """Make a session long without taking snapshots: its last message is copied, with events and changes.
+    """Make a session long without taking snapshots, by copying its last message with its events and changes.
 
     The rows are what `begin` and `end` would have written for messages that each change the same files.
     """
@@ -176,7 +176,7 @@ def test_undo_of_a_message_that_changed_nothing_writes_nothing_and_scans_once(
 def test_an_act_looks_at_the_whole_worktree_once(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Afterwards it looks only at the directories that it touched."""
+    """After that it scans only the directories that it touched."""
     make_tree(worktree, {"src": {"deep": {"c.py": "x\n"}}, "a.txt": "y\n"})
     record(shadow, worktree, 1)
 
@@ -225,7 +225,7 @@ def test_recording_and_undoing_cost_the_same_in_a_long_session(shadow: Shadow, w
     early = _count_acts(shadow, worktree, 10)
     record(shadow, worktree, 11)
     copy_messages(shadow, 500)
-    shadow.track()  # opens the store again, and is at rest
+    shadow.track()  # opens the store again, and leaves it clean
     late = _count_acts(shadow, worktree, 501)
 
     assert [act for act in early if late[act][0] > early[act][0]] == []
@@ -233,7 +233,7 @@ def test_recording_and_undoing_cost_the_same_in_a_long_session(shadow: Shadow, w
 
 
 def _count_acts(shadow: Shadow, worktree: Path, number: int) -> dict[str, tuple[int, int]]:
-    """Count what each act takes that a message goes through."""
+    """Count the cost of recording one message and of each act on it."""
     counts = {"begin": count(lambda: shadow.begin(f"m{number}"))}
     (worktree / "a.txt").write_text(f"{number}\n")
     counts["end"] = count(lambda: shadow.end(f"m{number}"))
@@ -248,7 +248,7 @@ def _count_acts(shadow: Shadow, worktree: Path, number: int) -> dict[str, tuple[
 
 
 def fork(shadow: Shadow, worktree: Path) -> None:
-    """Record two messages of which one is on a branch."""
+    """Record two messages, one of them on a branch."""
     for name in ("x", "y"):
         with shadow.message(name):
             (worktree / "a.txt").write_text(f"{name}\n")
@@ -257,7 +257,7 @@ def fork(shadow: Shadow, worktree: Path) -> None:
 
 
 def lengthen(shadow: Shadow, worktree: Path, count: int) -> None:
-    """Record messages, each of one file of a few, and undo and redo each."""
+    """Record messages that each change one of a few files, and undo and redo each."""
     for number in range(count):
         with shadow.message(f"m{number}"):
             (worktree / f"{number % 7}.txt").write_text(f"{number}\n")
@@ -266,13 +266,13 @@ def lengthen(shadow: Shadow, worktree: Path, count: int) -> None:
 
 
 def lengthen_before(shadow: Shadow, worktree: Path, count: int) -> None:
-    """Have a long history before the messages on the way."""
+    """Record a long history before the messages that the acts pass."""
     lengthen(shadow, worktree, count)
     fork(shadow, worktree)
 
 
 def lengthen_elsewhere(shadow: Shadow, worktree: Path, count: int) -> None:
-    """Have another session with a long history of other files at the same time."""
+    """Record a long history of other files in another session."""
     fork(shadow, worktree)
     with Shadow(worktree, session="other", settings={"min_free": 0}) as other:
         lengthen(other, worktree, count)
@@ -299,13 +299,13 @@ def test_acts_on_branches_cost_the_same_in_a_long_history(
     history: Callable[[Shadow, Path, int], None],
     length: int,
 ) -> None:
-    """Messages and acts that are not on the way are not read, hundreds of them."""
+    """The hundreds of messages and acts that an act does not pass are not read."""
     counts: list[dict[str, tuple[int, int, int]]] = []
     for messages in (10, length):
         place = make_tree(tmp_path / f"{messages}", {})
         with Shadow(place, settings={"min_free": 0}) as shadow:
             history(shadow, place, messages)
-            # What waits to be repacked is looked through each time, and is never much for long.
+            # Packs that wait to be repacked are listed each time, and there are never many for long.
             shadow.tidy(60)
             shadow.track()
             counts.append(
@@ -328,7 +328,7 @@ def _count_with_rows(
 def test_a_switch_that_changes_no_file_writes_nothing_into_the_worktree(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To a message that changed nothing, to where it is already, to one that came to the same."""
+    """The message changed nothing, or is the current one, or ended with the same files."""
     record(shadow, worktree, 1)
     shadow.begin("nothing")
     shadow.end("nothing")
@@ -349,7 +349,7 @@ def test_a_switch_that_changes_no_file_writes_nothing_into_the_worktree(
 
 
 def record_same(shadow: Shadow, worktree: Path) -> None:
-    """Record a message that makes what the first one made."""
+    """Record a message that makes the same change as the first one."""
     shadow.begin("same")
     (worktree / "a.txt").write_text("1\n")
     shadow.end("same")
@@ -358,7 +358,7 @@ def record_same(shadow: Shadow, worktree: Path) -> None:
 def test_a_switch_looks_at_the_whole_worktree_once(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Afterwards it looks only at the directories that it touched."""
+    """After that it scans only the directories that it touched."""
     make_tree(worktree, {"src": {"deep": {"c.py": "x\n"}}})
     fork(shadow, worktree)
 

@@ -1,4 +1,4 @@
-"""The front door for asyncio: the same names as coroutines, and acts that are done whole or not at all."""
+"""`AsyncShadow`: the names of `Shadow` as coroutines, and acts that are done completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.referee import assert_sound_store
 from tests.support.trees import assert_tree, make_tree
 
 NOT_OFFERED = {"adopt", "for_last_session", "only_look", "only_wrapped"}
-"""What people do once, or a command line, and no host at work."""
+"""Methods for people or the command line, which a host does not need."""
 
 
 @pytest.fixture
 def host(worktree: Path) -> Iterator[AsyncShadow]:
-    """A shadow for asyncio, whose store is checked when the test is over."""
+    """An `AsyncShadow` whose store is checked when the test is over."""
     host = AsyncShadow(worktree, settings={"min_free": 0})
     yield host
     asyncio.run(host.close())
@@ -31,7 +31,7 @@ def host(worktree: Path) -> Iterator[AsyncShadow]:
 
 
 def run(story: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Run a story; one that hangs fails."""
+    """Run a coroutine, and fail if it hangs."""
 
     async def timed() -> None:
         await asyncio.wait_for(story(), 60)
@@ -96,7 +96,7 @@ def _function(value: object) -> Callable[..., object]:
     return value
 
 
-# Every name does what its neighbour does
+# Every method does the same as that of `Shadow`
 
 
 def test_a_whole_story(host: AsyncShadow, worktree: Path) -> None:
@@ -239,7 +239,7 @@ def test_errors_come_out_as_they_are(host: AsyncShadow, worktree: Path) -> None:
 
 
 class Accident(Exception):
-    """Something that a body raises."""
+    """The exception that a body raises."""
 
 
 def test_what_a_body_did_is_recorded_when_it_raises(host: AsyncShadow, worktree: Path) -> None:
@@ -306,11 +306,11 @@ def test_a_message_that_cannot_begin_has_no_body(host: AsyncShadow) -> None:
     run(story)
 
 
-# Cancelled while something is at work
+# Cancelled during a call
 
 
 class Gate:
-    """Holds a call up in its thread until it is let through."""
+    """Holds a call in its thread until it is released."""
 
     def __init__(self, host: AsyncShadow, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entered = threading.Event()
@@ -349,6 +349,7 @@ def one_message(host: AsyncShadow, worktree: Path) -> AsyncShadow:
 def test_who_is_cancelled_waits_for_the_act_that_runs(
     one_message: AsyncShadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
+    """A cancelled coroutine ends only when the act in its thread has ended."""
     gate = Gate(one_message, "undo", monkeypatch)
 
     async def story() -> None:
@@ -372,7 +373,7 @@ def test_who_is_cancelled_waits_for_the_act_that_runs(
 def test_an_act_that_fails_after_its_caller_was_cancelled_leaves_no_noise(
     one_message: AsyncShadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task whose error nobody asks for would be complained about."""
+    """asyncio would report a task whose exception nobody retrieves."""
     (worktree / "a").write_text("mine")
     gate = Gate(one_message, "undo", monkeypatch)
     complaints: list[object] = []
@@ -391,10 +392,10 @@ def test_an_act_that_fails_after_its_caller_was_cancelled_leaves_no_noise(
     assert_tree(worktree, {"a": "mine"})
 
 
-def test_a_message_whose_begin_is_cancelled_is_not_lost(
+def test_a_message_whose_begin_is_cancelled_has_ended(
     host: AsyncShadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It began; what came of it is recorded by whoever comes next."""
+    """The message has begun in its thread, so it is ended, and another one can begin."""
     gate = Gate(host, "begin", monkeypatch)
 
     async def work() -> None:
@@ -408,12 +409,77 @@ def test_a_message_whose_begin_is_cancelled_is_not_lost(
         gate.open.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        make_tree(worktree, {"a": "1"})
-        await host.snapshot("m2")
-        assert [(each.id, each.state) for each in await host.messages()] == [
-            ("m1", "active"),
-            ("m2", "active"),
+        assert [(each.id, each.state) for each in await host.messages()] == [("m1", "active")]
+        async with host.message("m2") as message:
+            make_tree(worktree, {"a": "1"})
+        assert [each.path for each in message.patch.files] == ["a"]
+        assert message.warnings == []
+
+    run(story)
+
+
+def test_a_step_whose_begin_is_cancelled_has_ended(
+    host: AsyncShadow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(host, "begin_step", monkeypatch)
+
+    async def work() -> None:
+        async with host.step("s"):
+            pytest.fail("the body ran")
+
+    async def story() -> None:
+        await host.begin("m1")
+        task = asyncio.create_task(work())
+        await reached(gate.entered)
+        task.cancel()
+        gate.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        (message,) = await host.messages()
+        assert message.state == "open"
+        assert [(each.name, each.inferred, each.after) for each in message.steps] == [
+            ("s", False, message.before)
         ]
+
+    run(story)
+
+
+def test_a_message_that_begins_while_the_loop_shuts_down_has_ended(
+    host: AsyncShadow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`asyncio.run` cancels every task that is left, at once."""
+    gate = Gate(host, "begin", monkeypatch)
+    left: list[asyncio.Task[None]] = []  # keeps the block, which would end when it is collected
+
+    async def work() -> None:
+        async with host.message("m1"):
+            pytest.fail("the body ran")
+
+    async def story() -> None:
+        left.append(asyncio.create_task(work()))
+        await reached(gate.entered)
+        threading.Timer(0.1, gate.open.set).start()
+
+    run(story)
+    (message,) = host._shadow.messages()
+    assert (message.id, message.state) == ("m1", "active")
+
+
+def test_a_subscription_whose_begin_is_cancelled_is_closed(
+    host: AsyncShadow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(host, "subscribe", monkeypatch)
+
+    async def story() -> None:
+        await host.wrap()
+        known = set(threading.enumerate())
+        task = asyncio.ensure_future(anext(host.subscribe()))
+        await reached(gate.entered)
+        task.cancel()
+        gate.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not [each for each in set(threading.enumerate()) - known if "asyncio" not in each.name]
 
     run(story)
 

@@ -1,10 +1,11 @@
-"""Settings from every source: which one decides, what is told of it, and what a project may not set."""
+"""Settings from every source: which one counts, what is reported, and what a project may not set."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -23,13 +24,13 @@ KEYS = list(Settings.__match_args__)
 
 @pytest.fixture
 def user_file(tmp_path: Path) -> Path:
-    """The user's file, in its usual place; the directory is there."""
+    """The user's file in its usual place; only the directory exists."""
     path = tmp_path / "home" / ".config" / "shadowtree" / "config.toml"
     path.parent.mkdir(parents=True)
     return path
 
 
-# Which source decides
+# Which source counts
 
 
 def test_the_nearest_source_decides(worktree: Path, user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +51,7 @@ def test_the_nearest_source_decides(worktree: Path, user_file: Path, monkeypatch
 
 
 def _value_of(key: str, names: str) -> str:
-    """Give a value that a setting may have: most are numbers, some are names, switches, or a choice."""
+    """Return a valid value: most settings are numbers, some are names, switches or a choice."""
     if key == "watcher":
         return "watchfiles"
     if isinstance(getattr(Settings(), key), str):
@@ -93,6 +94,7 @@ def test_settings_given_whole_leave_nothing_to_files(worktree: Path, user_file: 
 
 
 def test_empty_variables_set_nothing_and_others_are_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that looks like a setting but is none is listed as unknown."""
     monkeypatch.setenv("SHADOWTREE_MAX_FILES", "")
     monkeypatch.setenv("SHADOWTREE_MAX_FLIES", "x")
     config = read_config(os.environ)
@@ -101,7 +103,7 @@ def test_empty_variables_set_nothing_and_others_are_nobodys(monkeypatch: pytest.
     assert "SHADOWTREE_MAX_FLIES" in config.unknown_variables
 
 
-# What is wrong
+# Mistakes
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_a_project_may_set_only_what_of_it_is_covered(key: str, name: str, workt
     ids=range(9),
 )
 def test_a_broken_file_of_a_project_stops_nothing(text: str, worktree: Path) -> None:
-    """An agent may write one in a message, and that message must be recorded and undone like any other."""
+    """An agent may write such a file in a message, which must be recorded and undone like any other."""
     make_tree(worktree, {"a": "1"})
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         shadow.begin("m1")
@@ -324,6 +326,24 @@ def test_list_aligns_values_and_origins(terminal: Terminal, project: Path) -> No
     assert lines[0].split() == ["max_file_size", "3K", "project:", str(project / ".shadowtree.toml")]
     assert lines[KEYS.index("lock_timeout")].split() == ["lock_timeout", "10s", "default"]
     assert "a project cannot set min_free" in terminal.err
+
+
+def test_documented_variables_cause_no_warning(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [*Path(__file__).parents[2].glob("docs/*.md"), Path(__file__).parents[2] / "README.md"]
+    documented = {
+        name for page in pages for name in re.findall(r"\bSHADOWTREE_[A-Z_]+", page.read_text("utf-8"))
+    }
+    for name in documented - {"SHADOWTREE_STORE", "SHADOWTREE_MAX_FILE_SIZE", "SHADOWTREE_COMPLETE"}:
+        monkeypatch.setenv(name, os.environ.get(name, "1"))
+
+    terminal.run("config", "list")
+
+    assert terminal.err == ""
+
+
+def test_switches_are_shown_as_people_write_them(terminal: Terminal) -> None:
+    assert terminal.run("config", "get", "store_prompts") == "true\n"
+    assert terminal.run("config", "get", "push_text") == "false\n"
 
 
 def test_get_prints_the_value_alone(terminal: Terminal) -> None:

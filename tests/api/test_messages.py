@@ -1,4 +1,4 @@
-"""Recording: messages, steps, turns and sessions, and what is remembered when something goes wrong."""
+"""Recording: messages, steps, turns and sessions, and what is kept if something goes wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shadowtree import (
 )
 from shadowtree.base.errors import AmbiguousMessage, UnknownTree
 from shadowtree.cli.main import main
-from shadowtree.results.messages import Message, MessageHandle, Step
+from shadowtree.results.messages import Message, MessageHandle, Step, StepHandle
 from tests.support.processes import in_child
 from tests.support.referee import files_in, git, git_tree, init
 from tests.support.stores import SETTINGS
@@ -43,23 +43,23 @@ def other(worktree: Path) -> Iterator[Shadow]:
 
 @pytest.fixture
 def full(worktree: Path) -> Iterator[Shadow]:
-    """The same session, on a disk without room."""
+    """The same session, on a disk without free space."""
     with Shadow(worktree, settings=FULL) as full:
         yield full
 
 
-def changes(recorded: Message | MessageHandle | Step) -> dict[str, str]:
-    """Give the status of each path that a message or step changed."""
+def changes(recorded: Message | MessageHandle | Step | StepHandle) -> dict[str, str]:
+    """Return the status of each path that a message or step changed."""
     return {changed.path: changed.status for changed in recorded.patch.files}
 
 
 def unknown(message: Message) -> list[str]:
-    """Give the paths of which the message can say nothing."""
+    """Return the paths that are unknown to the message."""
     return [skip.path for skip in message.skipped]
 
 
 def states(shadow: Shadow) -> dict[str, str]:
-    """Give the state of each message of the session, oldest first."""
+    """Return the state of each message of the session, oldest first."""
     return {message.id: message.state for message in shadow.messages()}
 
 
@@ -69,7 +69,7 @@ def named(shadow: Shadow, message_id: str) -> Message:
     return message
 
 
-# Three styles: on both sides, before, after
+# Three styles: begin and end, only before, only after
 
 
 def test_begin_and_end_take_the_trees_before_and_after(
@@ -104,7 +104,7 @@ def test_a_message_knows_old_and_new_blobs_and_modes(shadow: Shadow, worktree: P
 
 
 def blob_id(scratch: Path, content: str) -> str:
-    """Ask git for the id of a blob."""
+    """Get the id of a blob from git."""
     probe = scratch.parent / "probe"
     probe.write_text(content)
     return git("hash-object", "--no-filters", probe)
@@ -208,7 +208,7 @@ def test_a_message_that_changes_nothing_has_an_empty_patch(shadow: Shadow, workt
     assert (changes(message), message.before) == ({}, message.after)
 
 
-# Twice, and in the wrong order
+# Repeated calls, and calls in the wrong order
 
 
 def test_a_second_begin_of_the_open_message_changes_nothing(shadow: Shadow, worktree: Path) -> None:
@@ -487,7 +487,7 @@ def test_show_gives_the_message_and_how_its_files_differ(shadow: Shadow, worktre
 
 @pytest.fixture
 def five(shadow: Shadow, worktree: Path) -> Shadow:
-    """Five messages, of which two have the id of another one as a prefix."""
+    """Five messages; the id of one is a prefix of two others."""
     for message_id in ("msg_1", "msg_10", "msg_2", "other", "last"):
         shadow.snapshot(message_id)
     return shadow
@@ -554,7 +554,7 @@ def test_without_an_id_one_is_made(shadow: Shadow, worktree: Path) -> None:
 
 
 def test_messages_are_counted_by_turns(shadow: Shadow, worktree: Path) -> None:
-    """A branch goes on counting where it leaves the line."""
+    """A branch continues counting from its fork."""
     roles = ["assistant", "user", "assistant", "tool", None, "assistant"]
     turns = [shadow.snapshot(f"m{number}", role=role).turn for number, role in enumerate(roles)]
     shadow.undo()
@@ -700,7 +700,7 @@ def test_the_head_is_the_last_finished_message_while_another_is_open(shadow: Sha
     assert (status.head, status.open) == ("m1", "m2")
 
 
-# Sessions side by side
+# Several sessions
 
 
 def test_two_sessions_may_have_open_messages_at_once(shadow: Shadow, other: Shadow, worktree: Path) -> None:
@@ -781,7 +781,7 @@ def test_a_step_is_recorded_when_the_body_raises(
     shadow: Shadow, worktree: Path, error: type[BaseException]
 ) -> None:
     shadow.begin("m1")
-    handles: list[Any] = []  # Any: what a block yields
+    handles: list[Any] = []  # Any: what a block returns
 
     def work() -> None:
         with shadow.step("s1") as step:
@@ -794,6 +794,42 @@ def test_a_step_is_recorded_when_the_body_raises(
 
     assert changes(handles[0]) == {"a": "added"}
     assert states(shadow) == {"m1": "open"}
+
+
+def test_the_end_of_a_step_never_ends_a_step_of_another_message(shadow: Shadow, worktree: Path) -> None:
+    shadow.begin("m1")
+    with shadow.step("edit") as step:
+        make_tree(worktree, {"a": "1"})
+        shadow.begin("m2")
+        theirs = shadow.begin_step("edit")
+        make_tree(worktree, {"b": "2"})
+
+    assert (step.message, changes(step), step.inferred) == ("m1", {"a": "added"}, True)
+    assert step.warnings == ["step 'edit' was ended before this: later changes are not part of it"]
+    assert named(shadow, "m2").steps == [theirs]
+    assert theirs.after is None
+    assert changes(shadow.end_step("edit", message="m2")) == {"b": "added"}
+
+
+def test_a_step_whose_message_has_ended_stays_as_it_was_ended(shadow: Shadow, worktree: Path) -> None:
+    shadow.begin("m1")
+    with shadow.step("edit") as step:
+        make_tree(worktree, {"a": "1"})
+        shadow.end("m1")
+        make_tree(worktree, {"b": "2"})
+
+    assert (step.message, changes(step), step.inferred) == ("m1", {"a": "added"}, True)
+
+
+def test_the_end_of_a_step_names_a_message_that_exists_and_has_the_step(shadow: Shadow) -> None:
+    shadow.begin("m1")
+    shadow.begin_step("edit")
+
+    with pytest.raises(UnknownMessage):
+        shadow.end_step("edit", message="gone")
+    shadow.begin("m2")
+    with pytest.raises(InvalidInput, match="step 'other' has not begun in message 'm1'"):
+        shadow.end_step("other", message="m1")
 
 
 def test_a_message_that_was_ended_inside_the_block_stays_as_it_was_ended(
@@ -1177,7 +1213,7 @@ def test_a_snapshot_that_failed_can_be_tried_again_with_the_same_id(
 
 
 def test_a_file_above_the_limit_before_and_below_it_after_is_skipped_and_not_added(worktree: Path) -> None:
-    """I8: a file that shrank is no new file."""
+    """I8: a file that shrank is not a new file."""
     make_tree(worktree, {"big": "x" * 200, "a": "0"})
     with Shadow(worktree, settings={**SETTINGS, "max_file_size": 100}) as shadow:
         with shadow.message("m1") as message:
@@ -1306,7 +1342,7 @@ def test_what_another_session_undid_meanwhile_is_not_this_messages(worktree: Pat
     assert_tree(worktree, {"p": "0"})
 
 
-# Recorded and reported are one
+# A record is reported, or not made
 
 
 def fail(*_: object, **named: object) -> None:
@@ -1344,7 +1380,7 @@ def busy(shadow: Shadow, worktree: Path) -> Shadow:
 def test_a_record_that_cannot_be_read_back_is_not_made(
     busy: Shadow, record: Callable[[Shadow], object]
 ) -> None:
-    """It was reported as failed, and stood in the timeline all the same (invariant 11)."""
+    """It used to be reported as failed, although it was in the timeline (invariant 11)."""
     before = busy.last_number(), busy.messages(all_sessions=True), busy.branches()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shadowtree.timeline.session.Session.tree_id", fail)
@@ -1368,7 +1404,7 @@ def test_a_record_that_cannot_be_read_back_is_not_made(
 def test_what_fails_after_the_record_makes_it_no_failure(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    """It was an error, though the message, or the undo, stood in the timeline (invariant 11)."""
+    """It used to be an error, although the message or the undo was in the timeline (invariant 11)."""
     shadow.begin("m1")
     make_tree(worktree, {"p": "1"})
     shadow.close()

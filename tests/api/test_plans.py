@@ -1,4 +1,4 @@
-"""Plans: an id for what would be done, and acts that do that or nothing."""
+"""Plans: a plan has an id, and an act can do exactly that plan or nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import shadowtree.capture.capture as capturing
 from shadowtree import Conflict, InvalidInput, Outcome, OutOfSpace, PlanOutdated, Shadow
+from shadowtree.capture import size_limits
 from tests.support.trees import assert_tree, make_tree, read_tree
 
 TEXT = "".join(f"line {number}\n" for number in range(20))
@@ -16,7 +16,7 @@ TEXT = "".join(f"line {number}\n" for number in range(20))
 
 @pytest.fixture
 def line(shadow: Shadow, worktree: Path) -> Shadow:
-    """Two messages that changed a text and made a file each."""
+    """Two messages that changed a text and each created a file."""
     make_tree(worktree, {"t": TEXT, "d": {"u": TEXT}})
     for number in (1, 2):
         with shadow.message(f"m{number}"):
@@ -80,7 +80,7 @@ def test_an_id_tells_modes_and_conflicts_apart(line: Shadow, worktree: Path) -> 
 
 
 def edit(worktree: Path) -> str:
-    """Edit both texts, apart from what the messages changed."""
+    """Edit both texts, away from the messages' changes."""
     text = (worktree / "t").read_text().replace("line 15\n", "mine\n")
     make_tree(worktree, {"t": text, "d": {"u": text}})
     return text
@@ -102,7 +102,7 @@ def test_conflicts_are_settled_by_path(
     before = TEXT.replace("line 1\n", "by m1\n")
     states = {"keep": mine, "overwrite": before, "merge": before.replace("line 15\n", "mine\n")}
 
-    line.undo(on_conflict=choices)  # type: ignore[arg-type]  # words, as a user gives them
+    line.undo(on_conflict=choices)  # type: ignore[arg-type]  # words, as a user types them
     assert_tree(worktree, {"t": states[t], "d": {"u": states[u]}, "f1": "x"})
 
 
@@ -118,7 +118,7 @@ def test_paths_for_which_nothing_is_chosen_stop_it(line: Shadow, worktree: Path)
         line.undo(on_conflict={"t": "mend"})  # type: ignore[dict-item]  # a wrong word
 
 
-# A look ahead
+# Diffs in dry runs
 
 
 def test_a_dry_run_can_show_the_diff(line: Shadow, worktree: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_dry_run_can_show_the_diff(line: Shadow, worktree: Path) -> None:
     assert line.undo(dry_run=True, on_conflict="merge").diff == []
 
 
-# A part
+# Parts
 
 
 def test_restore_some_paths(line: Shadow, worktree: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_part_that_is_reverted_leaves_a_mark(line: Shadow) -> None:
     assert marks() == [False, False]
 
 
-# Room
+# Disk space
 
 
 @pytest.mark.parametrize("name", ["undo", "revert", "restore"])
@@ -175,7 +175,7 @@ def test_an_act_may_use_the_room_that_is_kept_free(
     line: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """First-hour row B18."""
-    monkeypatch.setattr(capturing, "free_bytes", lambda directory: 400 << 20)
+    monkeypatch.setattr(size_limits, "free_bytes", lambda directory: 400 << 20)
     make_tree(worktree, {"mine": "not recorded yet"})
     with Shadow(worktree) as shadow:
         with pytest.raises(OutOfSpace):
@@ -188,7 +188,7 @@ def test_an_act_is_refused_if_what_it_stages_does_not_fit(
     line: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = read_tree(worktree)
-    monkeypatch.setattr(capturing, "free_bytes", lambda directory: 100)
+    monkeypatch.setattr(size_limits, "free_bytes", lambda directory: 100)
 
     with pytest.raises(OutOfSpace):
         line.undo()
@@ -274,7 +274,7 @@ def test_nothing_to_redo_names_the_session_where_there_are_others(shadow: Shadow
 
 
 def test_a_restore_names_the_edits_of_your_own_that_it_would_replace(shadow: Shadow, worktree: Path) -> None:
-    """They are no conflicts, because a restore expects whatever is there."""
+    """They are not conflicts, because a restore expects the present state."""
     make_tree(worktree, {"a": "1", "b": "1"})
     with shadow.message("m1"):
         make_tree(worktree, {"a": "2", "b": "2", "c": "2"})

@@ -1,4 +1,4 @@
-"""A process that was the last one to hold the lock goes on where it was; whoever else came is noticed."""
+"""The last holder of the lock continues without recovery, and notices if another process was in between."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.trees import make_tree
 
 @pytest.fixture
 def shadow(worktree: Path) -> Iterator[Shadow]:
-    """A shadow that has recorded something, so that it is at rest."""
+    """A shadow that has recorded something, so that its open store is clean."""
     make_tree(worktree, {"a": "1"})
     with Shadow(worktree, settings=SETTINGS) as shadow:
         shadow.track()
@@ -32,16 +32,16 @@ def shadow(worktree: Path) -> Iterator[Shadow]:
 
 @contextmanager
 def preparations() -> Iterator[list[str]]:
-    """Collect how often it was looked for something to make good."""
+    """Collect the store of each recovery, to count them."""
     found: list[str] = []
-    real = OpenStore.prepare_to_write
+    real = OpenStore.recover
 
     def prepare(opened: OpenStore) -> None:
         found.append(opened.layout.store)
         real(opened)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OpenStore, "prepare_to_write", prepare)
+        patch.setattr(OpenStore, "recover", prepare)
         yield found
 
 
@@ -77,7 +77,7 @@ def test_a_forked_process_is_another_one(tmp_path: Path) -> None:
     assert take() is False
 
 
-# Going on
+# Continuing
 
 
 def test_nothing_is_made_good_if_nobody_came(shadow: Shadow, worktree: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a snapshot covers, in the order of decision: the rules, told by real directories and real git."""
+"""The files that a snapshot covers, by the rules in their order, with real directories and real git."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def skipped(shadow: Shadow) -> dict[str, str]:
     return {skip.path: skip.reason for skip in shadow.take_snapshot().skipped}
 
 
-# 1. The rules of the worktree's own
+# 1. The worktree's own rules
 
 
 def test_own_rules_exclude(shadow: Shadow, worktree: Path) -> None:
@@ -139,10 +139,27 @@ def test_own_rules_count_at_the_root_alone(shadow: Shadow, worktree: Path) -> No
 
 
 def test_own_rules_that_are_a_link_do_not_count(shadow: Shadow, worktree: Path) -> None:
-    """A link could lead to any file of the user's."""
+    """A link could lead to any of the user's files."""
     make_tree(worktree, {"rules": "*\n", ".shadowtreeignore": link("rules"), "a": "1"})
 
     assert covered(shadow) == {"rules", ".shadowtreeignore", "a"}
+
+
+@pytest.mark.parametrize(
+    "instead", [link("rules"), link("nowhere"), {}], ids=["link", "loose link", "directory"]
+)
+def test_own_rules_that_are_no_regular_file_are_warned_of(
+    shadow: Shadow, worktree: Path, instead: Tree
+) -> None:
+    """They count as empty, as anybody can see, so no act waits for them."""
+    make_tree(worktree, {"rules": "secret\n", "a": "1"})
+    tree = shadow.track()
+    make_tree(worktree, {".shadowtreeignore": instead, "a": "2"})
+
+    warnings = shadow.take_snapshot().warnings
+
+    assert warnings == ["the ignore rules in .shadowtreeignore were not applied: it is not a regular file"]
+    assert shadow.restore(tree).restored == ["a"]
 
 
 def test_own_rules_win_over_an_index(shadow: Shadow, worktree: Path) -> None:
@@ -164,7 +181,7 @@ def test_the_store_is_never_covered(worktree: Path) -> None:
     assert first == again == {".shadowtreeignore", "a"}
 
 
-# 2. What an index tracks
+# 2. Files that an index tracks
 
 
 def test_a_tracked_file_is_covered_whatever_git_ignores(shadow: Shadow, worktree: Path) -> None:
@@ -206,7 +223,7 @@ def test_a_file_added_with_intent_only_is_covered(shadow: Shadow, worktree: Path
     assert covered(shadow) == {".gitignore", "a.o"}
 
 
-# Old enough for the cache to trust what it knows.
+# The files are old enough for the cache to trust their stamps.
 @pytest.mark.limits(Limits(file_clock_ns=lambda: time.time_ns() + 3_600_000_000_000))
 def test_an_index_that_is_replaced_while_it_is_read_is_read_again_next_time(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
@@ -274,7 +291,7 @@ def test_the_excludes_of_the_repository_around_the_worktree_count_from_its_top(t
 
 
 def test_the_index_of_every_repository_around_the_worktree_counts(tmp_path: Path) -> None:
-    """The outer one tracked the file before the inner one was made; to git it still does."""
+    """The outer one tracked the file before the inner one was made; for git it still does."""
     outer = init(tmp_path / "outer")
     make_tree(outer, {"sub": {".gitignore": "*.o\n", "a.o": "1", "b.o": "1"}})
     git("add", "--force", "sub/a.o", cwd=outer)
@@ -335,7 +352,7 @@ def test_a_repository_in_an_ignored_directory_keeps_its_tracked_files(
 def test_no_repository_is_looked_for_in_a_heavy_directory(
     own: str, found: set[str], shadow: Shadow, worktree: Path
 ) -> None:
-    """To look for a package under development there costs a walk through all that is not."""
+    """Searching for a package under development would mean walking through everything else."""
     make_tree(worktree, {".shadowtreeignore": own})
     make_tree(worktree, {"node_modules": {"x.js": "1", "pkg": {"a.js": "1", "b.js": "1"}}})
     nested = init(worktree / "node_modules" / "pkg")
@@ -399,7 +416,7 @@ def test_a_damaged_index_tracks_nothing_and_is_told_of(shadow: Shadow, worktree:
 
 
 def test_a_damaged_index_is_told_of_every_time(shadow: Shadow, worktree: Path) -> None:
-    """Whoever missed the first warning would take tracked files for covered."""
+    """A user who missed the first warning would believe that tracked files are covered."""
     init(worktree)
     make_tree(worktree, {"b": "1", ".git": {"index": "garbage"}})
     shadow.track()
@@ -407,7 +424,7 @@ def test_a_damaged_index_is_told_of_every_time(shadow: Shadow, worktree: Path) -
     assert shadow.take_snapshot().warnings
 
 
-# 3. What git ignores
+# 3. Files that git ignores
 
 
 def test_gitignore_counts_at_every_level(shadow: Shadow, worktree: Path) -> None:
@@ -642,7 +659,7 @@ def test_a_name_that_only_looks_forbidden_is_covered(name: str, shadow: Shadow, 
 
 
 def test_a_forbidden_name_that_the_rules_leave_out_is_not_skipped(shadow: Shadow, worktree: Path) -> None:
-    """Skipped is only what the rules would have covered."""
+    """Only paths that the rules would have covered are skipped."""
     make_tree(
         worktree,
         {".gitignore": "vendor/\n*~1/\n", "vendor": {".GIT": {"a": "1"}, ".Git": "1"}, "git~1": {"a": "1"}},
@@ -670,7 +687,7 @@ def test_names_of_any_bytes_are_covered(shadow: Shadow, worktree: Path) -> None:
     assert covered(shadow) == {f"d/{name}" for name in names} | {f"{name}/f" for name in names}
 
 
-# All of it at once, against git
+# All rules together, compared with git
 
 
 def _random_pattern(dice: random.Random) -> str:

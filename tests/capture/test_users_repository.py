@@ -1,4 +1,4 @@
-"""A worktree in a repository of the user's: files count as they lie there, whatever git makes of them."""
+"""A worktree in a user's repository: the files on disk count, whatever git would make of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES: Tree = {
 
 
 def commit(worktree: Path, *, packed: bool = True) -> None:
-    """Commit everything, with an index that is younger than every file."""
+    """Commit everything, with an index that is newer than every file."""
     git("init", "--quiet", cwd=worktree)
     git("add", "--all", cwd=worktree)
     git("commit", "--quiet", "--message", "all", cwd=worktree)
@@ -124,7 +124,7 @@ def test_line_endings_that_git_converts_are_kept(shadow: Shadow, worktree: Path,
 
 
 def use_filter(top: Path) -> str:
-    """Configure a filter that keeps the size of a file, and give the attributes that ask for it."""
+    """Configure a filter that keeps the size of a file; return the attributes that request it."""
     init(top)
     git("config", "filter.swap.clean", "tr ab ba", cwd=top)
     git("config", "filter.swap.smudge", "tr ab ba", cwd=top)
@@ -180,7 +180,7 @@ def _in_settings_that_hold_here(worktree: Path, attributes: str) -> None:
 def test_attributes_that_do_not_lie_in_the_worktree_count(
     shadow: Shadow, worktree: Path, tmp_path: Path, place: Callable[[Path, str], Callable[[], None] | None]
 ) -> None:
-    """Git takes those of the index where the worktree has none."""
+    """Git takes attributes from the index if the worktree has none."""
     (worktree / "a").write_text("aaaabbbb")
     hide = place(worktree, use_filter(worktree))
     commit(worktree)
@@ -193,7 +193,7 @@ def test_attributes_that_do_not_lie_in_the_worktree_count(
 def test_a_twin_whose_line_endings_git_converted_keeps_them(
     shadow: Shadow, worktree: Path, tmp_path: Path
 ) -> None:
-    """Both are one blob to git; only one of them has its bytes."""
+    """Git stores both as one blob, but only one of them has its bytes."""
     init(worktree)
     git("config", "core.autocrlf", "input", cwd=worktree)
     make_tree(worktree, {"a": "one\ntwo\n", "b": "one\r\ntwo\r\n", "c": "one\ntwo\n"})
@@ -207,7 +207,7 @@ def test_a_twin_whose_line_endings_git_converted_keeps_them(
 def test_nothing_is_believed_of_a_repository_of_another_user(
     worktree: Path, tmp_path: Path, folder: str
 ) -> None:
-    """Whoever may write above a worktree could plant contents, and rules that leave files out."""
+    """Somebody who can write above a worktree could plant contents, and rules that leave files out."""
     make_tree(worktree / folder, {"a": "1", "b": "2"})
     commit(worktree)
     (worktree / ".git" / "info").mkdir(exist_ok=True)
@@ -217,9 +217,58 @@ def test_nothing_is_believed_of_a_repository_of_another_user(
         os.chown(path, STRANGER, STRANGER)
 
     with Shadow(worktree / folder, settings={"min_free": 0}) as shadow:
-        tree = shadow.track()
+        snapshot = shadow.take_snapshot()
 
-    assert files_in(shadow.store, tree) == ["a", "b", "new"]
+    assert files_in(shadow.store, snapshot.tree) == ["a", "b", "new"]
+    where = f"the git repository in {worktree}"
+    assert snapshot.warnings == [
+        f"{where} was ignored, with its index and excludes: it belongs to another user"
+    ]
+
+
+@needs_root
+@pytest.mark.parametrize("folder", [".", "inner"], ids=["at the top", "above"])
+def test_the_repository_of_the_worktrees_owner_counts(worktree: Path, folder: str) -> None:
+    """As for root in a container, where the project belongs to the user outside of it."""
+    make_tree(worktree / folder, {".gitignore": "dist/\n", "a": "1", "dist": {"b": "2"}})
+    git("init", "--quiet", cwd=worktree)
+    git("add", "--all", "--force", cwd=worktree)
+    git("commit", "--quiet", "--message", "all", cwd=worktree)
+    head = git("rev-parse", "HEAD", cwd=worktree)
+    (worktree / ".git" / "info").mkdir(exist_ok=True)
+    (worktree / ".git" / "info" / "exclude").write_text("private\n")
+    make_tree(worktree / folder, {"private": "3"})
+    for path in [worktree, *worktree.rglob("*")]:
+        os.chown(path, STRANGER, STRANGER)
+
+    with Shadow(worktree / folder, settings={"min_free": 0}) as shadow:
+        snapshot = shadow.take_snapshot()
+        with shadow.message("m1") as message:
+            make_tree(worktree / folder, {"dist": {"b": "agent"}})
+
+    assert files_in(shadow.store, snapshot.tree) == [".gitignore", "a", "dist/b"]
+    assert snapshot.warnings == []
+    assert message.value is not None
+    assert [change.path for change in message.patch.files] == ["dist/b"]
+    assert message.value.git_head == head
+
+
+@needs_root
+def test_a_repository_inside_that_neither_user_owns_is_ignored_with_a_warning(
+    shadow: Shadow, worktree: Path
+) -> None:
+    inner = worktree / "inner"
+    make_tree(inner, {".gitignore": "dist\n", "a": "1", "dist": "2"})
+    git("init", "--quiet", cwd=inner)
+    git("add", "--all", "--force", cwd=inner)
+    for path in [inner, *inner.rglob("*")]:
+        os.chown(path, STRANGER, STRANGER)
+
+    snapshot = shadow.take_snapshot()
+
+    assert files_in(shadow.store, snapshot.tree) == ["inner/.gitignore", "inner/a"]
+    assert len(snapshot.warnings) == 1
+    assert f"the git repository in {inner} was ignored" in snapshot.warnings[0]
 
 
 def test_nobody_runs_git(shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +294,7 @@ def flip(path: Path) -> None:
 
 
 def cut(path: Path) -> None:
-    """Leave the first half."""
+    """Keep the first half."""
     content = path.read_bytes()
     path.chmod(0o600)
     path.write_bytes(content[: len(content) // 2])

@@ -1,4 +1,4 @@
-"""A rich history, its export into the store's own objects, and stores rebuilt from it."""
+"""A rich history, its export into the objects of its own store, and stores rebuilt from it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.support.trees import executable, file, link, make_tree
 ODD = "Ünï/code ..@{x} 🙂.lock"
 TEXT = 'Fix the login\nas "asked"\r\n\r\nShadowtree-Id: forged\n\0 \x1b[31m\ud800 end\n'
 Refs = dict[str, bytes]
-Rows = dict[str, list[dict[str, Any]]]  # Any: what columns hold
+Rows = dict[str, list[dict[str, Any]]]  # Any: the values of columns
 
 
 def tell_history(worktree: Path, store: Path) -> None:
-    """Record something of everything: see the calls."""
+    """Record something of every kind."""
     make_tree(worktree, {"a.txt": "one\n", "src": {"b.py": "b = 1\n"}, ".gitignore": "*.log\n", "x.log": "-"})
     settings = {**SETTINGS, "max_file_size": 4096}
     with Shadow(worktree, store=store, settings=settings) as shadow:
@@ -82,7 +82,7 @@ def tell_history(worktree: Path, store: Path) -> None:
 
 
 class LooseSink:
-    """Writes new objects as files of their own, where objects are found at once."""
+    """Writes new objects as separate files, where they are found at once."""
 
     def __init__(self, store: Path) -> None:
         self._objects = store / "objects"
@@ -95,6 +95,8 @@ class LooseSink:
     def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
         name = object_id.hex()
         path = self._objects / name[:2] / name[2:]
+        if path.exists():
+            return
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.write_bytes(zlib.compress(b"%b %d\0" % (kind, size) + zlib.decompress(deflated)))
         path.chmod(0o600)
@@ -111,8 +113,8 @@ class LooseSink:
         raise NotImplementedError
 
 
-def use_store(store: Path, use: Callable[[Database, Objects], Any]) -> Any:  # Any: whatever is made of it
-    """Open the rows and the objects of a store that nobody else has open."""
+def use_store(store: Path, use: Callable[[Database, Objects], Any]) -> Any:  # Any: the result of the call
+    """Open the rows and the objects of a store that nobody else uses."""
     with (
         closing(Database(str(store / "timeline.db"))) as database,
         closing(Objects(str(store / "objects"))) as objects,
@@ -122,7 +124,7 @@ def use_store(store: Path, use: Callable[[Database, Objects], Any]) -> Any:  # A
 
 
 def export(store: Path) -> tuple[Refs, int, int]:
-    """Export a store into itself, refs too; return these, and how many objects and bytes that added."""
+    """Export a store into itself, with refs; return the refs, and how many objects and bytes were added."""
 
     def write(database: Database, objects: Objects) -> tuple[Refs, int, int]:
         sink = LooseSink(store)
@@ -141,7 +143,7 @@ def export(store: Path) -> tuple[Refs, int, int]:
 
 
 def rebuild(store: Path, into: Path) -> Machine:
-    """Fetch all sessions into a new store, from a repository that has nothing but refs of the first one."""
+    """Fetch all sessions into a new store, from a repository that has only the refs of the first one."""
     server = into / "server.git"
     git("init", "--quiet", "--bare", server)
     git("--git-dir", store, "push", "--quiet", server, f"{ROWS}*:{ROWS}*")

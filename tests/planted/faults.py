@@ -1,8 +1,8 @@
-"""The faults: each one small, each one worth a user's bytes or trust, and each noticed by a quick test.
+"""The faults: each one is small, would cost a user's bytes or trust, and is noticed by a quick test.
 
-A snippet is as short as it can be while it occurs once in its module, so that it survives when code is moved.
-When it does not, the fault is stale, and its entry here has to follow the code. The tests go through `Shadow`
-or the command line wherever these can show the fault.
+A snippet is as short as possible while it occurs once in its module, so that it survives when code is moved.
+If it does not, the fault is stale, and its entry here has to follow the code. The tests go through `Shadow`
+or the command line if these can show the fault.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, and what notices it."""
+    """One fault, and the tests that notice it."""
 
     name: str
     module: str
@@ -20,9 +20,9 @@ class Fault:
     find: str
     """A snippet that occurs exactly once there."""
     plant: str
-    """What takes its place."""
+    """Its replacement."""
     caught_by: str
-    """What pytest is told to run: one or more tests, and perhaps `-k`."""
+    """The arguments of pytest: one or more tests, and perhaps `-k`."""
     why: str
     """What a user would lose."""
 
@@ -122,16 +122,16 @@ FAULTS = (
     Fault(
         "kill-not-taken-back",
         "revert/recover.py",
-        "roll_back(moves, writer, Contents(opened.objects, writer).read)",
-        "[]",
+        "roll_back(intent.moves, writer, read_blob)",
+        "roll_back([], writer, read_blob)",
         "tests/cli/test_cli_revert.py::test_any_command_makes_good_what_was_killed",
         "an undo that was killed stays half done, and is said to be taken back",
     ),
     Fault(
         "kill-not-finished",
         "revert/recover.py",
-        "if intent.is_committed:",
-        "if False:",
+        "is_done = row.is_committed or intent.waits_to_be == FINISHED",
+        "is_done = False",
         "tests/cli/test_cli_revert.py::test_any_command_finishes_what_was_killed_once_it_was_recorded",
         "an undo that is recorded is taken back, and the timeline lies",
     ),
@@ -191,7 +191,7 @@ FAULTS = (
         "tests/cli/test_cli_revert.py::test_an_interrupt_in_the_middle_of_an_act_changes_nothing",
         "Ctrl-C does not stop an undo",
     ),
-    # What an act is after
+    # The targets of acts
     Fault(
         "edit-overwritten",
         "revert/plan.py",
@@ -364,8 +364,8 @@ FAULTS = (
     ),
     Fault(
         "home-wrapped",
-        "access/access.py",
-        "raise BroadWorktree(self.worktree, why)",
+        "access/broad_worktree.py",
+        "raise BroadWorktree(worktree, why)",
         "return",
         "tests/cli/test_cli.py::test_a_broad_directory_needs_the_users_word",
         "a command in the home directory records all of it",
@@ -378,7 +378,7 @@ FAULTS = (
         "tests/api/test_revert.py::test_a_path_outside_is_an_error_and_nothing_is_touched",
         "a path outside of the worktree means another one inside",
     ),
-    # What goes
+    # Forgetting and removal
     Fault(
         "live-tree-swept",
         "retention/gc.py",

@@ -43,6 +43,7 @@ NOT_WITH_THE_DAEMON = {
     "re",
     "shadowtree.access",
     "shadowtree.access.access",
+    "shadowtree.access.queries",
     "shadowtree.access.upkeep",
     "shadowtree.timeline.journal",
     "shadowtree.shadow",

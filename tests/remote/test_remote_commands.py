@@ -1,4 +1,4 @@
-"""The commands about other machines, as people type them."""
+"""The commands for remotes, as people type them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def told(project: Path, terminal: Terminal) -> Path:
-    """A directory with two messages, in which the commands run."""
+    """A directory with two messages, as the current directory."""
     for number in (1, 2):
         terminal.run("begin", f"m{number}", "-m", f"do {number}")
         (project / "a.txt").write_text(f"{number}\n")
@@ -58,6 +58,25 @@ def test_the_first_push_asks_and_counts_what_git_does_not_track(
     assert "The texts of messages are not pushed" in shown
     assert len(list_refs(server)) == 2
     assert terminal.run("push").startswith("Everything is at origin")
+
+
+def test_the_first_push_counts_sessions_that_were_only_fetched(
+    told: Path, server: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes", "--text")
+    (tmp_path / "copy").mkdir()
+    monkeypatch.chdir(tmp_path / "copy")
+    terminal.run("wrap")
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("fetch")
+    other = make_server(tmp_path / "other.git")
+    terminal.run("remote", "add", "other", str(other))
+
+    plan = terminal.run_json("push", "other", exit_code=13)["plan"]
+
+    assert (plan["sessions"], plan["files"]) == (["default"], 2)
+    assert terminal.run_json("push", "other", "--yes")["sessions"] == ["default"]
 
 
 def test_remotes_are_listed_and_removed(told: Path, server: Path, terminal: Terminal) -> None:
@@ -209,7 +228,7 @@ def test_an_export_replaces_no_file_that_appears_meanwhile(
 ) -> None:
     path = tmp_path / "history.bundle"
 
-    def write(*arguments: Any, **options: Any) -> None:  # Any: those of the real one
+    def write(*arguments: Any, **options: Any) -> None:  # Any: the arguments of the real one
         write_bundle(*arguments, **options)
         path.write_text("mine")
 

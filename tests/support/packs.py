@@ -23,19 +23,19 @@ from tests.support.referee import git
 
 
 def noise(size: int, seed: int = 0) -> bytes:
-    """Give bytes that do not deflate, and are like no others."""
+    """Return bytes that do not deflate, different for each seed."""
     return random.Random(seed).randbytes(size)
 
 
 def text(name: str, version: int) -> bytes:
-    """Make a text of which each version differs from the one before in two lines."""
+    """Make a text whose versions each differ from the previous one in two lines."""
     return b"".join(
         b"%s: line %d\n" % (name.encode(), line + 100 * (line % 40 == version)) for line in range(99)
     )
 
 
 def blob(content: bytes) -> bytes:
-    """Give the id of a blob."""
+    """Return the id of a blob."""
     return object_id(b"blob", content)
 
 
@@ -43,19 +43,19 @@ def blob(content: bytes) -> bytes:
 
 
 def add(writer: PackWriter, content: bytes, kind: bytes = b"blob") -> bytes:
-    """Append an object, and give its id."""
+    """Append an object, and return its id."""
     id = object_id(kind, content)
     writer.add(kind, id, len(content), deflate(content))
     return id
 
 
 def stream(writer: PackWriter, *pieces: bytes) -> bytes:
-    """Append a blob piece by piece, and give its id."""
+    """Append a blob piece by piece, and return its id."""
     return writer.add_stream(sum(map(len, pieces)), iter(pieces), lambda id: False)
 
 
 def finish(writer: PackWriter, directory: Path) -> Pack:
-    """Give a pack its files, and open it."""
+    """Complete a pack with its files, and open it."""
     [file] = writer.complete()
     name_pack(str(directory), file)
     return Pack.open(str(directory / f"{file.name}.pack"))
@@ -70,12 +70,12 @@ def write_pack(directory: Path, *contents: bytes) -> Pack:
 
 
 def content_of(pack: Pack, id: bytes) -> bytes | None:
-    """Read what a pack has under an id."""
+    """Read an object of a pack; None: the pack does not have it."""
     return None if pack.find(id) is None else b"".join(pack.read(id)[2])
 
 
 def flip(path: Path, at: int) -> None:
-    """Turn one byte of a file into another one, in the same file."""
+    """Invert one byte of a file, in place."""
     path.chmod(0o600)
     content = bytearray(path.read_bytes())
     content[at] ^= 0xFF
@@ -83,12 +83,12 @@ def flip(path: Path, at: int) -> None:
 
 
 def names_in(directory: Path) -> list[str]:
-    """List the names of files, but for those of `.keep` files, which are beside every pack."""
+    """List the names of files, except `.keep` files, of which every pack has one."""
     return sorted(path.name for path in directory.iterdir() if path.suffix != ".keep")
 
 
 def depths_in(pack: Path) -> dict[str, int]:
-    """Ask git for each object of a pack how many deltas it is made of; it checks all of the pack."""
+    """Return the length of the delta chain of each object in a pack, from git, which checks all of it."""
     found = {}
     for line in git("verify-pack", "-v", pack).splitlines():
         words = line.split()
@@ -98,7 +98,7 @@ def depths_in(pack: Path) -> dict[str, int]:
 
 
 def read_all(store: Path) -> dict[str, bytes]:
-    """Have git read every object of a store, and give its content by its id."""
+    """Have git read every object of a store; return their contents by id."""
     done = subprocess.run(
         ["git", "--git-dir", store, "cat-file", "--batch-all-objects", "--batch", "--buffer"],
         capture_output=True,
@@ -136,7 +136,7 @@ class PackStore:
         create(str(self.path), str(worktree), lambda layout: create_journal(layout.timeline))
         self.limits = limits
         self.opened = OpenStore(StoreLayout(str(self.path)), Limits(packs=limits))
-        self.opened.prepare_to_write()
+        self.opened.recover()
         self.packs = self.path / "objects" / "pack"
 
     @property
@@ -148,14 +148,14 @@ class PackStore:
         """Open it as the next process does, maybe after another start of the machine."""
         self.opened.close()
         self.opened = OpenStore(StoreLayout(str(self.path)), Limits(packs=self.limits, boot_id=boot))
-        self.opened.prepare_to_write()
+        self.opened.recover()
 
     def record(self, *contents: bytes, before: Mapping[bytes, bytes] | None = None) -> Pack:
-        """Record a fresh pack of blobs, be they stored before; `before` is what came before which content."""
+        """Record a fresh pack of blobs, stored or not; `before` maps contents to their older versions."""
         return self._record(contents, before or {}, is_settled=False)
 
     def settle(self, *contents: bytes) -> Pack:
-        """Record a pack of blobs that is a part, as a repack writes it."""
+        """Record a pack of blobs as a part, as a repack writes it."""
         return self._record(contents, {}, is_settled=True)
 
     def _record(self, contents: Iterable[bytes], before: Mapping[bytes, bytes], *, is_settled: bool) -> Pack:
@@ -170,11 +170,11 @@ class PackStore:
         return self.objects.packs()[-1]
 
     def look(self, live: set[bytes] | None = None) -> Repacker:
-        """Look at the packs."""
+        """Return a repacker for the current packs."""
         return Repacker(self.objects, self.opened.journal.packs.versions(), self.limits, live)
 
     def repack(self) -> int:
-        """Do every job that is worth it; give how many there were."""
+        """Do every job that is worth it; return how many there were."""
         count = 0
         while (job := (repacker := self.look()).choose()) is not None:
             run_job(repacker, job, self.opened.publisher)
@@ -183,7 +183,7 @@ class PackStore:
         return count
 
     def sweep(self, live: Iterable[bytes], *, is_thorough: bool = True) -> int:
-        """Keep the blobs of some contents alone; give how many jobs that took."""
+        """Keep only the blobs of `live`; return how many jobs that took."""
         wanted, count = {blob(content) for content in live}, 0
         while (job := (repacker := self.look(wanted)).choose_stale(is_thorough=is_thorough)) is not None:
             run_job(repacker, job, self.opened.publisher)
@@ -194,5 +194,5 @@ class PackStore:
         return count
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the store."""
         self.opened.close()

@@ -36,24 +36,24 @@ BASE: Tree = {
 """Something of everything."""
 
 View: TypeAlias = tuple[str, str, int, list[Skipped]]
-"""What has to be equal: tree, facts, how many files, what was skipped."""
+"""What has to be equal: tree, facts, number of files, skipped paths."""
 
 
 def view(snapshot: Snapshot) -> View:
-    """Give what has to be equal."""
+    """Return what has to be equal."""
     return snapshot.tree, snapshot.facts, snapshot.files, snapshot.skipped
 
 
 def take_cold(top: Path, store: Path, **settings: object) -> Snapshot:
-    """Take a snapshot as somebody does who knows nothing of a watcher."""
+    """Take a snapshot without a watcher."""
     with Shadow(top, store=store, settings={**SETTINGS, **settings}) as shadow:
         return shadow.take_snapshot()
 
 
 OLD_NS = 10_000_000_000
-"""With a clock that is so far ahead no file is young."""
+"""With a clock that is this far ahead, no file is young."""
 MOUNTED = "something was mounted or unmounted"
-"""Why everything is looked at again, in the words of the watcher."""
+"""A reason of the watcher for a full scan."""
 
 
 class Watched:
@@ -71,23 +71,23 @@ class Watched:
         self._place = place
         self._settings = settings
         self.is_checked = False
-        """It was compared with a store of its own, and not yet with another process."""
+        """Whether it was compared with a cold store, and not yet with another process."""
 
     def watching(self) -> Watching:
-        """Tell how well it is in sight."""
+        """Return how well the worktree is watched."""
         watching = self.shadow.watching
         assert watching is not None
         return watching
 
     def rescans(self) -> int:
-        """Tell how often everything was looked at."""
+        """Return how often everything was scanned."""
         return self.watching().rescans
 
     def check(self, *, has_history: bool = False) -> Snapshot:
-        """Take a snapshot, and compare it with that of somebody who looks at everything.
+        """Take a snapshot, and compare it with a cold one, which scans everything.
 
-        That one has a store of its own; or, if what the store holds `has_history` on its side, it is another
-        process with the same store. Without history, the other process comes when the test is over.
+        The cold one has a store of its own; if the history of the store matters (`has_history`), it is taken
+        by another process with the same store. Otherwise that comparison is made when the test is over.
         """
         if has_history:
             return self.check_in_another_process()
@@ -107,9 +107,9 @@ class Watched:
         return warm
 
     def check_without_rescan(self) -> Snapshot:
-        """Do the same, and make sure that it was the watcher who knew.
+        """Check a snapshot as `check` does, and that the watcher needed no full scan for it.
 
-        The table of mounts may have been read while another test changed it: then once more.
+        If another test changed the table of mounts meanwhile, try again.
         """
         for _ in range(5):
             before = self.rescans()
@@ -120,13 +120,13 @@ class Watched:
         return warm
 
     def settle(self) -> None:
-        """Take snapshots until nothing is new any more: what is young is looked at once more."""
+        """Take snapshots until nothing is new any more: young files are read again."""
         for _ in range(3):
             self.shadow.take_snapshot()
 
 
 def _list_differing(store_a: Path, a: Snapshot, store_b: Path, b: Snapshot) -> object:
-    """Tell people what differs."""
+    """List for people what differs."""
     left, right = (
         {*git("--git-dir", store, "ls-tree", "-r", "-z", snapshot.tree).split("\0")}
         for store, snapshot in ((store_a, a), (store_b, b))
@@ -135,12 +135,12 @@ def _list_differing(store_a: Path, a: Snapshot, store_b: Path, b: Snapshot) -> o
 
 
 def forget_youth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let files count as old at once, so that none is read again only because it is young."""
+    """Make files count as old at once, so that none is read again only because it is young."""
     change_limits(monkeypatch, file_clock_ns=lambda: time_ns() + OLD_NS)
 
 
 def open_descriptors() -> dict[int, str]:
-    """Give the open descriptors of this process, and what they are."""
+    """Return the open descriptors of this process, and what they are."""
 
     def look() -> Iterator[tuple[int, str]]:
         for entry in os.listdir("/proc/self/fd"):
@@ -153,10 +153,10 @@ def open_descriptors() -> dict[int, str]:
 
 
 def watched_directories(shadow: Shadow) -> list[str]:
-    """List what is watched, by full paths; no front end asks for it, so the door does not offer it."""
+    """List the watched directories by full paths; no front end needs this, so `Shadow` does not offer it."""
     with shadow._access.mutex:
         watch = shadow._access.watch
         if watch is None or watch._census is None or watch._watcher is None:
             return []
-        armed = [path for path in watch._census.paths() if watch._watcher.is_armed(path)]
-    return [os.fsdecode(os.path.join(os.fsencode(shadow.worktree), path)) for path in armed]
+        watched = [path for path in watch._census.paths() if watch._watcher.is_watched(path)]
+    return [os.fsdecode(os.path.join(os.fsencode(shadow.worktree), path)) for path in watched]

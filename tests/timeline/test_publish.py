@@ -1,4 +1,4 @@
-"""How packs come into a store and go: one flush makes a record durable, and a power cut may take the rest."""
+"""Adding and removing packs: one flush makes a record durable, and a power cut may lose the rest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ANOTHER_BOOT = "another boot"
 
 
 class History:
-    """A worktree in which five messages were recorded, saved so that it can be spoilt again and again."""
+    """A worktree with five recorded messages, and a copy of its store to restore after each damage."""
 
     def __init__(self, worktree: Path, saved: Path) -> None:
         self.worktree = worktree
@@ -68,15 +68,15 @@ class History:
         shutil.copytree(self.store, saved)
 
     def put_back(self) -> None:
-        """Have the store as it was."""
+        """Restore the store from the copy."""
         put_back(self._saved, self.store)
 
     def files(self, suffix: str) -> list[Path]:
-        """Give the files of the journaled packs that end in this way."""
+        """Return the files of the journaled packs that have a suffix."""
         return [self.store / "objects" / "pack" / (name + suffix) for name in self.packs]
 
     def assert_whole(self) -> None:
-        """Nothing is missing to real git or to us, and every message can be reverted and brought back."""
+        """Assert that git and we find nothing missing, and that every message can be reverted and redone."""
         assert_sound_store(self.store)
         assert_no_leftovers(self.store)
         assert_records_whole(self.store)
@@ -91,14 +91,14 @@ class History:
 
 @pytest.fixture
 def history(worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    """Some snapshots, of which the journal alone makes the packs durable."""
+    """Some snapshots whose packs only the journal makes durable."""
     change_limits(monkeypatch, packs=PackLimits(many=100))
     return History(worktree, tmp_path / "saved")
 
 
 @pytest.fixture
 def acts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What is written from now on: each act, and the path."""
+    """Every write from now on: the kind and the path."""
     found: list[tuple[str, str]] = []
     monkeypatch.setattr(disk, "before_write", lambda act, path: found.append((act, path)))
     return found
@@ -112,7 +112,7 @@ def flushes(acts: list[tuple[str, str]]) -> list[str]:
 
 
 def restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the machine look as if it had been started anew."""
+    """Make the machine seem to have been restarted."""
     change_limits(monkeypatch, boot_id=ANOTHER_BOOT)
 
 
@@ -222,7 +222,7 @@ def spoil(path: Path, damage: str) -> None:
 def test_whatever_a_power_cut_took_of_the_files_is_made_good_by_the_next_command(
     history: History, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of them was ever flushed; each pack is spoilt in another way."""
+    """None of the files was ever flushed; each pack is damaged in a different way."""
     restart(monkeypatch)
     pairs = list(product(DAMAGES, DAMAGES))
     assert len(history.packs) > 5
@@ -299,7 +299,7 @@ def test_whole_files_are_left_alone_and_compared_once_a_boot(
 def test_what_keeps_packs_from_git_comes_back_after_a_power_cut(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without it `git gc` would take what no ref leads to; the journal has it by then."""
+    """Without it `git gc` would remove objects without a ref; by then the journal has them."""
     restart(monkeypatch)
     for path in history.files(".keep"):
         path.unlink()
@@ -314,7 +314,7 @@ def test_what_keeps_packs_from_git_comes_back_after_a_power_cut(
 
 
 def make_private(store: Path) -> None:
-    """Let what git made have the modes that ours have."""
+    """Set the modes of files that git made to those of ours."""
     for path in store.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
 
@@ -322,7 +322,7 @@ def make_private(store: Path) -> None:
 def test_what_cannot_be_read_from_the_files_is_read_from_the_journal(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody else holds the lock, and has not made the files yet."""
+    """Another process holds the lock, and has not written the files yet."""
     restart(monkeypatch)
     for path in (*history.files(".pack"), *history.files(".idx")):
         path.unlink()
@@ -338,7 +338,7 @@ def test_what_cannot_be_read_from_the_files_is_read_from_the_journal(
 def test_who_only_reads_goes_on_where_nothing_can_be_written(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was interrupted, so there is nothing to tell either."""
+    """Nothing was interrupted, so there is nothing to report either."""
     restart(monkeypatch)
     for path in (*history.files(".pack"), *history.files(".idx")):
         path.unlink()
@@ -356,7 +356,7 @@ def test_who_only_reads_goes_on_where_nothing_can_be_written(
 def test_an_act_writes_what_only_the_journal_has_whole(
     worktree: Path, is_same_process: bool, step: int
 ) -> None:
-    """The files have their sizes and times, and other bytes; nobody had to look at them so far."""
+    """The files have their sizes and times, but other bytes; nothing has read them so far."""
     contents: Tree = {f"f{number}": os.urandom(3000) for number in range(20)}
     make_tree(worktree, contents)
     before = read_tree(worktree)
@@ -439,12 +439,12 @@ def test_git_sees_a_snapshot_as_soon_as_it_is_taken(history: History) -> None:
 
 
 def assert_sound_git(store: Path) -> None:
-    """Ask real git alone: what it makes by itself has other modes than ours."""
+    """Check only with real git: files that git made have other modes than ours."""
     git("--git-dir", store, "fsck", "--full", "--strict", "--no-dangling")
 
 
 def assert_records_whole_on_disk(store: Path) -> None:
-    """Have real git read every recorded tree, which knows nothing of the journal."""
+    """Make real git read every recorded tree; it knows nothing of the journal."""
     for record in recorded_trees(store):
         for id in (record.tree, record.facts, *record.blobs_beside):
             git("--git-dir", store, "rev-list", "--objects", "--quiet", id.hex())
@@ -455,7 +455,7 @@ def assert_records_whole_on_disk(store: Path) -> None:
 
 
 def test_a_pack_whose_process_died_before_its_record_is_removed(worktree: Path) -> None:
-    """Nobody will ever name it."""
+    """No row will ever name it."""
     store = wrap_with_large(worktree)
     before = set(os.listdir(store / "objects" / "pack"))
     in_child(lambda: _die_at("commit", lambda: track(worktree)))
@@ -471,7 +471,7 @@ def test_a_pack_whose_process_died_before_its_record_is_removed(worktree: Path) 
 
 
 def wrap_with_large(worktree: Path) -> Path:
-    """Record a small file, and have a large one to be recorded; give the store."""
+    """Record a small file, and leave a large one to be recorded; return the store."""
     make_tree(worktree, {"a": "1"})
     track(worktree)
     (worktree / "large").write_bytes(os.urandom(300_000))
@@ -479,7 +479,7 @@ def wrap_with_large(worktree: Path) -> Path:
 
 
 def steps_after_commit(worktree: Path, saved: Path) -> list[tuple[str, str]]:
-    """List what is done from the moment on in which a large pack counts."""
+    """List every write after a large pack was committed."""
     store = store_of(worktree)
     done: list[tuple[str, str]] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -494,7 +494,7 @@ def steps_after_commit(worktree: Path, saved: Path) -> list[tuple[str, str]]:
 def test_a_large_pack_that_counts_gets_its_name_whenever_the_process_died(
     worktree: Path, tmp_path: Path, gc: bool
 ) -> None:
-    """And `git gc` in between takes nothing of it."""
+    """`git gc` in between removes nothing of it."""
     store = wrap_with_large(worktree)
     saved = tmp_path / "saved"
     shutil.copytree(store, saved)
@@ -519,7 +519,7 @@ def test_a_large_pack_that_counts_gets_its_name_whenever_the_process_died(
 
 
 def _die_after_commit(steps: int, scenario: Callable[[], object]) -> None:
-    """Run it up to so many steps after the first commit, and die."""
+    """Run a scenario, and die after this many writes after the first commit."""
     left: int | None = None
 
     def die(act: str, path: str) -> None:
@@ -536,7 +536,7 @@ def _die_after_commit(steps: int, scenario: Callable[[], object]) -> None:
 
 
 def record_without_name(store: PackStore, content: bytes) -> bytes:
-    """Record a large pack that the disk does not give its name; return the id of the blob in it."""
+    """Record a large pack whose renaming fails; return the id of the blob in it."""
 
     def stop(act: str, path: str) -> None:
         if act == "rename":
@@ -553,7 +553,7 @@ def record_without_name(store: PackStore, content: bytes) -> bytes:
 
 
 def test_the_files_of_a_row_are_never_taken_for_those_of_the_dead(tmp_path: Path) -> None:
-    """A process died between the row and the names, and the next one looks for what nobody knows first."""
+    """A process died between the row and the renaming; the next one first looks for leftovers."""
     with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
         id = record_without_name(store, b"x")
         [row] = rows_of(store.path)
@@ -568,7 +568,7 @@ def test_the_files_of_a_row_are_never_taken_for_those_of_the_dead(tmp_path: Path
 
 
 def test_a_pack_that_the_disk_gave_no_name_is_not_forgotten_when_another_gets_one(tmp_path: Path) -> None:
-    """Else its files would be taken for those of a dead process, and what was recorded would be lost."""
+    """Otherwise its files would be taken for those of a dead process, and the record would be lost."""
     with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
         id = record_without_name(store, b"x")
         store.record(b"y")
@@ -579,7 +579,7 @@ def test_a_pack_that_the_disk_gave_no_name_is_not_forgotten_when_another_gets_on
 
 
 def test_what_is_to_go_goes_whenever_the_process_died(tmp_path: Path) -> None:
-    """Its row stays until its files are gone for good."""
+    """The row stays until the removal of the files is durable."""
     with closing(PackStore(tmp_path)) as store:
         gone, kept = store.settle(b"going"), store.settle(b"going", b"staying")
         for step in range(4):
@@ -605,7 +605,7 @@ def test_what_is_to_go_goes_whenever_the_process_died(tmp_path: Path) -> None:
 
 
 def test_a_pack_that_is_to_go_stays_if_it_comes_once_more(tmp_path: Path) -> None:
-    """A power cut brings back its row after it was written again."""
+    """A power cut brings back its row after the pack was written again."""
     with closing(PackStore(tmp_path)) as store:
         pack = store.settle(b"x")
         with store.opened.journal.transaction():
@@ -618,14 +618,14 @@ def test_a_pack_that_is_to_go_stays_if_it_comes_once_more(tmp_path: Path) -> Non
 
 
 def test_a_record_fails_if_somebody_removed_what_it_is_about_to_name(tmp_path: Path) -> None:
-    """Somebody removed the lock file, and another process took us for dead."""
+    """Somebody removed the lock file, and another process took this one for dead."""
     with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
         store.record(b"before")
         writer = store.objects.start_pack()
         id = add(writer, b"x")
         store.opened.publisher.publish(writer)
         other = OpenStore(StoreLayout(str(store.path)))
-        other.prepare_to_write()
+        other.recover()
         other.close()
         with pytest.raises(StoreFailed, match="another process"):
             with store.opened.publisher.recording():
@@ -639,7 +639,7 @@ def test_a_record_fails_if_somebody_removed_what_it_is_about_to_name(tmp_path: P
 
 
 def test_a_lock_file_that_somebody_removed_costs_nothing(worktree: Path) -> None:
-    """Two processes record a large file each, and each is taken for dead by the other."""
+    """Two processes record a large file each, and each takes the other one for dead."""
     make_tree(worktree, {"a": "1"})
     track(worktree)
     store = store_of(worktree)
@@ -671,7 +671,7 @@ def test_a_lock_file_that_somebody_removed_costs_nothing(worktree: Path) -> None
 
 
 def test_git_gc_after_a_kill_remembers_nothing_of_what_was_not_recorded(worktree: Path) -> None:
-    """It lists what it finds, and git would miss what is removed afterwards."""
+    """git lists what it finds, and would miss what is removed later."""
     store = wrap_with_large(worktree)
     in_child(lambda: _die_at("commit", lambda: track(worktree)))
     git("--git-dir", store, "gc", "--quiet", "--prune=now")
@@ -687,7 +687,7 @@ def test_git_gc_after_a_kill_remembers_nothing_of_what_was_not_recorded(worktree
 def test_git_takes_no_large_pack_at_any_step(
     worktree: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be recorded all the same, and nobody would know that its objects are gone."""
+    """It would be recorded anyway, and nothing would show that its objects are lost."""
     store = wrap_with_large(worktree)
     busy = False
 
@@ -769,7 +769,7 @@ def _fail_in_the_store(what: str, act: str, path: str) -> None:
 
 @pytest.mark.parametrize("size", [10, 300_000], ids=["small", "large"])
 def test_what_an_act_took_that_came_to_nothing_is_gone(shadow: Shadow, worktree: Path, size: int) -> None:
-    """It was published to be compared with, and nothing is known of it afterwards."""
+    """The objects were published for a comparison, and are not known afterwards."""
     make_tree(worktree, {"a": "1", "sub": {"b": "2"}})
     shadow.track()
     packs = count_packs(shadow.store)
@@ -808,7 +808,7 @@ def test_what_a_refused_act_took_is_gone(shadow: Shadow, worktree: Path, size: i
 
 @pytest.mark.limits(Limits(packs=PackLimits(many=6)))
 def test_many_rows_are_merged_into_one(shadow: Shadow, worktree: Path, acts: list[tuple[str, str]]) -> None:
-    """In one flush, without syncing any file; what was merged goes from the disk after that."""
+    """It takes one flush and syncs no file; the merged packs are removed after that."""
     counts, steps = [], []
     for number in range(12):
         make_tree(worktree, {"a": f"{number}"})
@@ -829,7 +829,7 @@ def test_many_rows_are_merged_into_one(shadow: Shadow, worktree: Path, acts: lis
 
 @pytest.mark.limits(Limits(packs=PackLimits(many=6, merged_bytes=5_000)))
 def test_rows_are_merged_up_to_a_size(shadow: Shadow, worktree: Path) -> None:
-    """A command takes a few milliseconds for it, however much there is."""
+    """It takes a command a few milliseconds, however many rows there are."""
     for number in range(30):
         (worktree / "a").write_bytes(os.urandom(300))
         shadow.snapshot(f"m{number}")
@@ -851,7 +851,7 @@ def test_what_came_in_place_of_what_is_known_after_a_merge(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("count", [1, 2], ids=["one pack", "two packs of the same objects"])
 def test_packs_of_the_same_objects_put_together_keep_them(count: int, tmp_path: Path) -> None:
-    """The new pack has the name of an old one, and must not be removed in its place."""
+    """The new pack has the name of an old one, and must not be removed as that."""
     with closing(PackStore(tmp_path)) as store:
         packs = [store.record(b"a", b"b"), store.record(b"b", b"a")][:count]
         store.opened.publisher.join(packs)
@@ -865,7 +865,7 @@ def test_packs_of_the_same_objects_put_together_keep_them(count: int, tmp_path: 
 
 @pytest.mark.parametrize("at", [14, 60, 100])
 def test_a_damaged_pack_is_not_merged(at: int, tmp_path: Path) -> None:
-    """Its row has its bytes, from which its files are made again."""
+    """Its row has its bytes, and its files are written again from them."""
     with closing(PackStore(tmp_path)) as store:
         contents = [noise(60, seed) for seed in range(4)]
         packs = [store.record(*contents[:2]), store.record(contents[2]), store.record(contents[3])]
@@ -914,7 +914,7 @@ def test_a_pack_that_cannot_be_read_is_left_alone_and_fails_no_snapshot(
 def test_a_merge_that_fails_does_not_fail_the_snapshot(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """It is recorded by then, and whoever asked for it must be told so."""
+    """The snapshot is already recorded, so it must be reported as done."""
     for number in range(3):
         (worktree / "f").write_text(f"{number}")
         shadow.track()
@@ -933,7 +933,7 @@ def test_a_merge_that_fails_does_not_fail_the_snapshot(
 
 
 def test_many_snapshots_leave_a_small_journal(shadow: Shadow, worktree: Path) -> None:
-    """What left the journal makes room for what comes."""
+    """Space of removed rows in the journal is used again."""
     sizes = []
     for number in range(300):
         make_tree(worktree, {"a": f"{number} {random.random()}" * 100})
@@ -951,7 +951,7 @@ def test_many_snapshots_leave_a_small_journal(shadow: Shadow, worktree: Path) ->
 def test_a_merge_after_a_power_cut_keeps_what_it_cannot_read(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pack that is damaged and still has its size is not merged, and its row stays."""
+    """A damaged pack that has its size is not merged, and its row stays."""
     make_tree(worktree, {"a": "first"})
     first = shadow.track()
     [journaled] = journaled_packs(shadow.store)
@@ -1015,7 +1015,7 @@ def power(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Power]:
 
 
 class Power:
-    """A file system of its own, which can lose all that was not flushed."""
+    """A separate file system, which can lose everything that was not flushed."""
 
     def __init__(self, kind: str, tmp_path: Path) -> None:
         self._image = tmp_path / "image"
@@ -1042,7 +1042,7 @@ class Power:
         self._mount()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Unmount it."""
         subprocess.run(["umount", "--lazy", self.place], check=False)
 
     def _mount(self) -> None:
@@ -1058,7 +1058,7 @@ class Power:
 def test_what_was_recorded_survives_a_real_power_cut(
     power: Power, worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: int
 ) -> None:
-    """The worktree is on another disk; the store loses all that was not flushed."""
+    """The worktree is on another disk; the store loses everything that was not flushed."""
     store = power.place / "stores" / "store"
     monkeypatch.setenv("SHADOWTREE_STORE", str(store))
     make_tree(worktree, {"a": "0", "sub": {"b": "0"}})
@@ -1077,7 +1077,7 @@ def test_what_was_recorded_survives_a_real_power_cut(
             power.cut()
             restart(monkeypatch)
             with suppress(AssertionError):
-                # Before the next command real git may miss something, but must not throw anything away.
+                # Before the next command real git may miss something, but must not remove anything.
                 git("--git-dir", store, "gc", "--quiet", "--prune=now")
             with open_shadow(worktree, store) as shadow:
                 assert [message.after for message in shadow.messages()] == expected

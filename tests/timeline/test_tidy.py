@@ -1,4 +1,4 @@
-"""Tidying in idle time: it ends, it leaves little, nobody waits for it, and every version comes back."""
+"""Tidying in idle time: it ends, leaves little to do, blocks nobody, and keeps every version."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tidy_store(store: PackStore, seconds: float = 60) -> bool:
 
 
 def packs_of(shadow: Shadow) -> dict[str, int]:
-    """Give the inode of each file among the packs, by its name."""
+    """Return the inode of each file in the directory of packs, by its name."""
     return {entry.name: entry.inode() for entry in os.scandir(shadow.store / "objects" / "pack")}
 
 
@@ -52,12 +52,12 @@ def sizes_of(shadow: Shadow) -> list[int]:
     return [path.stat().st_size for path in (shadow.store / "objects" / "pack").glob("*.pack")]
 
 
-# A long story
+# A long history
 
 
 @pytest.mark.limits(TINY)
 def test_a_long_story_is_all_there_and_small(shadow: Shadow, worktree: Path, tmp_path: Path) -> None:
-    """Messages, reverts and redos, while packs are merged and repacked behind them."""
+    """Messages, reverts and redos, while packs are merged and repacked in between."""
     story = Story(worktree, shadow.store)
     story.begin(shadow)
     for number in range(60):
@@ -81,7 +81,7 @@ def test_a_long_story_is_all_there_and_small(shadow: Shadow, worktree: Path, tmp
 
 
 def tell_noise(shadow: Shadow) -> None:
-    """Write what cannot be packed, again and again."""
+    """Write content that cannot be compressed, again and again."""
     for number in range(12):
         (shadow.worktree / "noise").write_bytes(noise(5_000, number))
         shadow.snapshot(f"m{number}")
@@ -90,7 +90,7 @@ def tell_noise(shadow: Shadow) -> None:
 @pytest.mark.parametrize("tell", [tell_deep, tell_wide, tell_noise], ids=["deep", "wide", "noise"])
 @pytest.mark.limits(replace(TINY, packs=replace(TINY.packs, part_bytes=500)))
 def test_tidying_ends_and_leaves_nothing_to_do(shadow: Shadow, tell: Callable[[Shadow], None]) -> None:
-    """Also where a new part is, byte for byte, one of the packs that it is made of."""
+    """Even if a new part equals, byte for byte, one of the packs that it is made of."""
     tell(shadow)
     before = read_all(shadow.store)
 
@@ -132,7 +132,7 @@ UPKEEP: dict[str, Callable[[Shadow], object]] = {
 def test_what_keeps_a_part_from_git_comes_back(
     shadow: Shadow, tmp_path: Path, upkeep: Callable[[Shadow], object]
 ) -> None:
-    """Without it `git gc` would take what no ref leads to."""
+    """Without it `git gc` would remove objects that no ref leads to."""
     tell_deep(shadow)
     assert shadow.tidy(60)
     before = read_all(shadow.store)
@@ -152,7 +152,7 @@ def test_what_keeps_a_part_from_git_comes_back(
 
 @pytest.mark.limits(TINY)
 def test_what_waits_for_too_large_a_part_waits(shadow: Shadow, worktree: Path) -> None:
-    """It is rewritten when more waits for it, and that is no reason to try again and again."""
+    """They are repacked when more waits, and until then there is nothing to do."""
     for name in range(40):
         (worktree / f"{name}").write_bytes(noise(1_000, name))
     shadow.track()
@@ -167,7 +167,7 @@ def test_what_waits_for_too_large_a_part_waits(shadow: Shadow, worktree: Path) -
 
 
 def test_little_is_left_alone(shadow: Shadow, worktree: Path) -> None:
-    """It would cost more than it saves."""
+    """Repacking it would cost more than it saves."""
     for number in range(3):
         (worktree / "a").write_text(f"{number}")
         shadow.track()
@@ -181,8 +181,8 @@ def test_without_time_there_is_more_to_do(store: PackStore) -> None:
     for number in range(10):
         store.record(noise(3_000, number))
 
-    assert tidy_store(store, 0)
-    assert not tidy_store(store)
+    assert not tidy_store(store, 0)
+    assert tidy_store(store)
 
 
 def test_a_job_that_would_take_too_long_is_left_to_who_has_more_time(store: PackStore) -> None:
@@ -190,12 +190,12 @@ def test_a_job_that_would_take_too_long_is_left_to_who_has_more_time(store: Pack
     store.record(noise(3_000))
     names = {pack.name for pack in store.objects.packs()}
 
-    assert tidy_store(store, 0.2), "there is more to do"
+    assert not tidy_store(store, 0.2), "there is more to do"
     assert {pack.name for pack in store.objects.packs()} == names
 
 
 def test_damage_is_left_alone_and_ends_it(store: PackStore) -> None:
-    """It is found by whoever needs it, or checks."""
+    """A read that needs it, or a check, finds it."""
     one, two = text("a", 0), text("a", 1)
     part = store.settle(one)
     store.record(two, before={two: one})
@@ -203,7 +203,7 @@ def test_damage_is_left_alone_and_ends_it(store: PackStore) -> None:
     store.reopen()
     names = {pack.name for pack in store.objects.packs()}
 
-    assert not tidy_store(store)
+    assert tidy_store(store)
     store.reopen()
     assert {pack.name for pack in store.objects.packs()} == names
     assert store.objects.read(b"blob", blob(two)) == two
@@ -223,7 +223,7 @@ def test_a_list_that_git_made_of_packs_goes_with_them(store: PackStore) -> None:
 
 @pytest.mark.parametrize("act", ["create", "write", "fsync", "fsync directory", "commit"])
 def test_a_disk_that_fails_costs_nothing(store: PackStore, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left open, or lies about after the next command."""
+    """No pack stays open, and the next command leaves no files behind."""
     versions = [text("a", number) for number in range(6)]
     store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
     names = {pack.name for pack in store.objects.packs()}
@@ -244,7 +244,7 @@ def test_a_disk_that_fails_costs_nothing(store: PackStore, act: str, monkeypatch
     store.reopen()
     assert {pack.name for pack in store.objects.packs()} == names
     assert not [name for name in os.listdir(store.packs) if "tmp" in name]
-    assert not tidy_store(store)
+    assert tidy_store(store)
     for version in versions:
         assert store.objects.read(b"blob", blob(version)) == version
 
@@ -253,7 +253,7 @@ def test_a_disk_that_fails_costs_nothing(store: PackStore, act: str, monkeypatch
 def test_a_pack_that_could_not_be_removed_is_not_relied_upon(
     store: PackStore, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """It is to go: whoever removed another copy because of it would lose what is in both."""
+    """It should be removed: if another copy were removed because of it, both would be lost."""
     versions = [text("a", each) for each in range(6)]
     for each in range(0, 6, 2):
         store.record(*versions[each : each + 2], before={versions[each + 1]: versions[each]})
@@ -276,7 +276,7 @@ def test_a_pack_that_could_not_be_removed_is_not_relied_upon(
         assert store.objects.read(b"blob", blob(version)) == version
 
 
-# What records do, for hosts that never tidy
+# Records of hosts that never tidy
 
 
 def drain(store: PackStore, seconds: float = inf) -> None:
@@ -315,7 +315,7 @@ def test_what_there_is_no_time_for_is_copied_as_it_stands(store: PackStore) -> N
 
 
 def test_a_pack_with_deltas_becomes_a_part_as_others_do(store: PackStore) -> None:
-    """Its deltas are of what may go elsewhere, or nowhere."""
+    """Its deltas have bases that may move to other packs or be removed."""
     versions = [text("a", number) for number in range(10)]
     store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
     drain(store)

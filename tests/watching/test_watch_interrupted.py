@@ -1,4 +1,4 @@
-"""Ctrl-C while a snapshot takes in what the watcher told: nothing that was told is lost."""
+"""Ctrl-C while a snapshot reads the watcher's reports: none of them is lost."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from shadowtree.watching.watchfiles_watcher import WatchfilesWatcher
 from tests.support.trees import make_tree
 from tests.support.watching import BASE, SETTINGS, Watched, take_cold
 
-Trace: TypeAlias = Callable[[FrameType, str, Any], Any]  # Any: as Python wants it
+Trace: TypeAlias = Callable[[FrameType, str, Any], Any]  # Any: as Python defines it
 MODULES = ("inotify.py", "watch.py", "watcher.py")
 STEP = 7
-"""Every so many lines; more would take long."""
+"""Test every n-th line; testing more would take long."""
 
 
 class InterruptedAt:
-    """Raises what Ctrl-C raises before the nth line of what is watched by is run."""
+    """Raises KeyboardInterrupt before the nth line of the watching modules runs."""
 
     def __init__(self, line: int) -> None:
         self._left = line
@@ -38,7 +38,7 @@ class InterruptedAt:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # Not None: nothing that runs later would be seen by what measures coverage.
+        # Restored, so that coverage measures the rest too.
         sys.settrace(self._before)
 
     def _enter_function(self, frame: FrameType, event: str, argument: Any) -> Trace | None:
@@ -46,7 +46,7 @@ class InterruptedAt:
         return self._pass_line if is_meant and frame.f_code.co_name != "__del__" else None
 
     def _pass_line(self, frame: FrameType, event: str, argument: Any) -> Trace:
-        # Where no signal is raised: at the end of its block a `with` is passed again.
+        # Signals are not raised there: at the end of its block a `with` is executed again.
         line = getline(frame.f_code.co_filename, frame.f_lineno)
         if event == "line" and not line.lstrip().startswith(("with ", "try:")):
             self._left -= 1
@@ -104,7 +104,7 @@ def test_ctrl_c_between_two_notices_is_a_doubt(tmp_path: Path, monkeypatch: pyte
     make_tree(top, {"a": "a"})
     watcher = WatchfilesWatcher(str(top), str(tmp_path / "cookies"))
     fd = os.open(top, os.O_RDONLY)
-    watcher.arm(RelPath(b""), fd)
+    watcher.add_watch(RelPath(b""), fd)
     os.close(fd)
     (top / "a").write_text("b")
 

@@ -1,7 +1,7 @@
-"""Where the kernel cannot tell, or not all: its limits, and what is mounted. Snapshots equal cold ones.
+"""Limits of the kernel, and mounts: snapshots equal cold ones.
 
-Only root may do these things. The limits hold for the whole machine, so for every test that runs there at the
-same time: the ordinary run reaches them or pretends, and the sweep, where a test is alone, lowers them.
+Only root can do these things. The limits apply to the whole machine, so to every test that runs there at the
+same time. The ordinary run reaches them or simulates them; the sweep, where a test runs alone, lowers them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OVERFLOW = "too many changes at once for the system to report"
 
 @contextmanager
 def lowered(name: str, value: int) -> Iterator[None]:
-    """Lower a limit of the kernel for a moment."""
+    """Lower a limit of the kernel for the duration of a block."""
     path = LIMITS / name
     before = path.read_text()
     try:
@@ -47,7 +47,7 @@ def lowered(name: str, value: int) -> Iterator[None]:
 
 
 def flood(top: Path) -> None:
-    """Let more happen than the queue holds; twice the same in a row is told once."""
+    """Cause more events than the queue holds; two equal events in a row are reported once."""
     names = [top / "a.txt", top / "src/m.py"]
     for number in range(int((LIMITS / "max_queued_events").read_text()) + 100):
         os.utime(names[number % 2])
@@ -55,7 +55,7 @@ def flood(top: Path) -> None:
 
 @contextmanager
 def refused_watches(monkeypatch: pytest.MonkeyPatch, newest: int) -> Iterator[None]:
-    """Have no watch to spare: a directory that is watched already may be named again."""
+    """Refuse every new watch; directories that are watched already can be added again."""
     add = Inotify.add
 
     def add_known(queue: Inotify, fd: int) -> int:
@@ -72,7 +72,7 @@ def refused_watches(monkeypatch: pytest.MonkeyPatch, newest: int) -> Iterator[No
 
 @contextmanager
 def refused_queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have no queue to spare."""
+    """Refuse every new queue."""
 
     def refuse(_: Inotify) -> None:
         raise OSError(errno.EMFILE, "no queue to spare")
@@ -84,7 +84,7 @@ def refused_queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def limit_file(tmp_path: Path) -> Path:
-    """Where the system says how many watches it allows; others hold some of the real ones."""
+    """The file with the number of watches that the system allows; others use some of the real ones."""
     return tmp_path / "limit"
 
 
@@ -102,7 +102,7 @@ def unmount(where: Path) -> None:
 
 @contextmanager
 def mounted(where: Path, *arguments: str | Path) -> Iterator[None]:
-    """Mount something for a while."""
+    """Mount something for the duration of a block."""
     mount(*arguments, where)
     try:
         yield
@@ -150,7 +150,7 @@ def test_watches_of_a_queue_that_is_closed_count_no_longer(tmp_path: Path, workt
 
 @pytest.mark.slow
 def test_a_short_queue(tmp_path: Path, worktree: Path) -> None:
-    """The length of the queue is fixed when it is made."""
+    """The length of a queue is fixed when it is created."""
     make_tree(worktree, BASE)
     watched = Watched(worktree, tmp_path)
     with watched.shadow:
@@ -184,7 +184,7 @@ def test_a_short_queue_that_runs_over_again_and_again(tmp_path: Path, worktree: 
 
 
 def test_no_more_watches_than_the_system_allows(tmp_path: Path, worktree: Path, limit_file: Path) -> None:
-    """A quarter is left to others; what comes later is looked at each time."""
+    """A quarter is left to others; later directories are scanned each time."""
     make_tree(worktree, {f"d{number}": {"f": "f", "e": {"g": "g"}} for number in range(20)})
     watched = Watched(worktree, tmp_path, limits=Limits(watch_limit_file=str(limit_file)))
     with watched.shadow:
@@ -209,7 +209,7 @@ def test_no_more_watches_than_the_system_allows(tmp_path: Path, worktree: Path, 
 
 
 def test_directories_change_places_beyond_the_limit(tmp_path: Path, worktree: Path, limit_file: Path) -> None:
-    """Watches that become free are taken by those that had none."""
+    """Watches that become free are used for directories without one."""
     make_tree(worktree, {"a": {f"{number}": {} for number in range(8)}})
     make_tree(worktree, {"b": {"x": {"in": {"f": "x"}}, "y": {"in": {"f": "y"}}}})
     watched = Watched(worktree, tmp_path, limits=Limits(watch_limit_file=str(limit_file)))
@@ -231,7 +231,7 @@ def test_directories_change_places_beyond_the_limit(tmp_path: Path, worktree: Pa
 def test_the_system_refuses_another_watch(
     tmp_path: Path, worktree: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    """Others of the same user may have taken them all."""
+    """Other programs of the same user may use all of them."""
     make_tree(worktree, BASE)
     watched = Watched(worktree, tmp_path)
     with watched.shadow:
@@ -321,9 +321,27 @@ def test_one_directory_is_bound_for_another(tmp_path: Path, watched: Watched) ->
     watched.check()
 
 
+def test_watchfiles_does_not_start_again_while_something_is_mounted_inside(tmp_path: Path) -> None:
+    """It reports a directory with two names by only one of them."""
+    watched = Watched(make_tree(tmp_path / "top", BASE), tmp_path, watcher="watchfiles")
+    with watched.shadow:
+        watched.settle()
+        assert watched.watching().is_active
+        with mounted(watched.top / "empty", "--bind", watched.top / "c"):
+            for number in range(3):
+                for name in ("c", "empty"):
+                    (watched.top / name / "x").write_text(f"{name} {number}")
+                    watched.check()
+            assert not watched.watching().is_active
+            assert (
+                watched.watching().reason == "something is mounted inside, which watchfiles does not follow"
+            )
+        watched.check()
+
+
 @pytest.mark.usefixtures("aged")
 def test_a_directory_has_two_names_inside(watched: Watched) -> None:
-    """The kernel tells of both by one name, so neither is trusted."""
+    """The kernel reports both by one name, so neither is trusted."""
     with mounted(watched.top / "empty", "--bind", watched.top / "c"):
         watched.settle()
         assert watched.watching().is_active
@@ -344,7 +362,7 @@ def test_a_directory_has_two_names_inside(watched: Watched) -> None:
 
 @pytest.mark.usefixtures("aged")
 def test_a_single_file_is_mounted(tmp_path: Path, watched: Watched) -> None:
-    """Of its changes those are told who watch where it really is."""
+    """Its changes are reported only where the file really is."""
     outside = tmp_path / "outside"
     outside.write_text("1")
     with mounted(watched.top / "src/m.py", "--bind", outside):
@@ -454,7 +472,7 @@ def test_a_worktree_on_a_tmpfs(tmp_path: Path) -> None:
 def test_a_directory_that_takes_several_names_for_one_is_looked_at_each_time(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who deletes `A` in it is told of `A`, even if the file is called `a`. Few kernels can show it."""
+    """If `a` is deleted as `A`, the kernel reports `A`. Few kernels support such directories."""
     monkeypatch.setattr("shadowtree.watching.watcher.folds_names", lambda fd: True)
     watched.shadow.close()
     watched.settle()

@@ -1,4 +1,4 @@
-"""The watcher on Linux: what it tells of each event, what it arms, and that nothing is left of it."""
+"""The watcher on Linux: what it reports for each event, what it watches, and that nothing is left of it."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linu
 
 
 class Eye:
-    """A watcher of a worktree, and ways to ask it."""
+    """A watcher of a worktree, and shortcuts to query it."""
 
     def __init__(self, top: Path, limits: Limits = DEFAULT_LIMITS) -> None:
         self.top = top
         self.watcher = InotifyWatcher(str(top), limits)
 
-    def arm(self, *paths: str) -> bool:
-        """Arm directories; tell whether it worked for the last one."""
-        is_armed = False
+    def watch(self, *paths: str) -> bool:
+        """Watch directories; tell whether it worked for the last one."""
+        is_watched = False
         for path in paths:
             fd = os.open(self.top / path, os.O_RDONLY)
-            is_armed = self.watcher.arm(RelPath(path.encode()), fd)
+            is_watched = self.watcher.add_watch(RelPath(path.encode()), fd)
             os.close(fd)
-        return is_armed
+        return is_watched
 
     def told(self) -> tuple[set[bytes], set[bytes]]:
-        """Give the paths and the trees that are dirty."""
+        """Return the paths and the trees that are dirty."""
         found = self.watcher.dirty()
         assert isinstance(found, Dirty), found
         return {*found.paths}, {*found.trees}
 
     def writing(self) -> set[bytes]:
-        """Give the files that are being written."""
+        """Return the files that are being written."""
         found = self.watcher.dirty()
         assert isinstance(found, Dirty)
         return {*found.writing}
 
     def doubt(self) -> str:
-        """Give the reason for a rescan."""
+        """Return the reason for a rescan."""
         found = self.watcher.dirty()
         assert isinstance(found, Rescan), found
         return found.reason
@@ -64,12 +64,12 @@ def eye(worktree: Path) -> Iterator[Eye]:
     """Three directories, all of them watched."""
     make_tree(worktree, {"f": "1", "a": {"g": "1", "b": {"h": "1"}}})
     eye = Eye(worktree)
-    eye.arm("", "a", "a/b")
+    eye.watch("", "a", "a/b")
     yield eye
     eye.watcher.close()
 
 
-# What is told
+# Reports
 
 
 def test_nothing_happened(eye: Eye) -> None:
@@ -156,57 +156,57 @@ def test_names_are_bytes(eye: Eye) -> None:
     assert eye.told() == ({b"a/" + name}, set())
 
 
-# Arming
+# Adding and removing watches
 
 
-def test_only_what_is_armed_is_told(eye: Eye) -> None:
+def test_only_what_is_watched_is_told(eye: Eye) -> None:
     (eye.top / "c").mkdir()
     eye.told()
     (eye.top / "c/f").touch()
     assert eye.told() == (set(), set())
 
-    assert eye.arm("c")
-    assert eye.watcher.is_armed(RelPath(b"c"))
+    assert eye.watch("c")
+    assert eye.watcher.is_watched(RelPath(b"c"))
     assert eye.watcher.count == 4
     (eye.top / "c/f").write_text("2")
     assert eye.told() == ({b"c/f"}, set())
-    eye.watcher.disarm(RelPath(b"c"))
-    assert not eye.watcher.is_armed(RelPath(b"c"))
+    eye.watcher.remove_watch(RelPath(b"c"))
+    assert not eye.watcher.is_watched(RelPath(b"c"))
     assert eye.watcher.count == 3
     (eye.top / "c/f").write_text("3")
     assert eye.told() == (set(), set())
 
 
-def test_arming_twice_is_arming_once(eye: Eye) -> None:
-    eye.arm("a", "a", "")
+def test_a_second_watch_on_a_directory_changes_nothing(eye: Eye) -> None:
+    eye.watch("a", "a", "")
 
     assert eye.watcher.count == 3
     (eye.top / "a/g").write_text("2")
     assert eye.told() == ({b"a/g"}, set())
 
 
-def test_a_moved_directory_is_told_by_its_old_name_until_it_is_armed_by_the_new_one(eye: Eye) -> None:
+def test_a_moved_directory_is_told_by_its_old_name_until_it_is_watched_by_the_new_one(eye: Eye) -> None:
     (eye.top / "a/b").rename(eye.top / "c")
     (eye.top / "c/h").write_text("2")
     assert eye.told()[0] == {b"a/b", b"c", b"a/b/h"}
 
-    eye.arm("c")
-    assert not eye.watcher.is_armed(RelPath(b"a/b"))
+    eye.watch("c")
+    assert not eye.watcher.is_watched(RelPath(b"a/b"))
     (eye.top / "c/h").write_text("3")
     assert eye.told() == ({b"c/h"}, set())
-    eye.watcher.disarm(RelPath(b"a/b"))
+    eye.watcher.remove_watch(RelPath(b"a/b"))
     (eye.top / "c/h").write_text("4")
     assert eye.told() == ({b"c/h"}, set())
 
 
 def test_directories_that_changed_places(eye: Eye) -> None:
     make_tree(eye.top, {"c": {"h": "c"}})
-    eye.arm("c")
+    eye.watch("c")
     (eye.top / "a/b").rename(eye.top / "t")
     (eye.top / "c").rename(eye.top / "a/b")
     (eye.top / "t").rename(eye.top / "c")
     eye.told()
-    eye.arm("a/b", "c")
+    eye.watch("a/b", "c")
     eye.told()
 
     assert eye.watcher.count == 4
@@ -219,19 +219,19 @@ def test_directories_that_changed_places(eye: Eye) -> None:
 def test_another_directory_by_the_same_name(eye: Eye) -> None:
     shutil.rmtree(eye.top / "a/b")
     assert eye.told()[1] == {b"a/b"}
-    assert not eye.watcher.is_armed(RelPath(b"a/b"))
+    assert not eye.watcher.is_watched(RelPath(b"a/b"))
     make_tree(eye.top / "a", {"b": {"h": "2"}})
-    eye.arm("a/b")
+    eye.watch("a/b")
     eye.told()
 
     (eye.top / "a/b/h").write_text("3")
     assert eye.told() == ({b"a/b/h"}, set())
 
 
-def test_a_directory_that_was_moved_out_is_not_told_when_it_is_disarmed(eye: Eye) -> None:
+def test_a_directory_that_was_moved_out_is_not_told_once_its_watch_is_removed(eye: Eye) -> None:
     outside = eye.top.parent / "outside"
     (eye.top / "a/b").rename(outside)
-    eye.watcher.disarm(RelPath(b"a/b"))
+    eye.watcher.remove_watch(RelPath(b"a/b"))
     eye.told()
     (outside / "h").write_text("2")
 
@@ -239,62 +239,64 @@ def test_a_directory_that_was_moved_out_is_not_told_when_it_is_disarmed(eye: Eye
     assert eye.watcher.count == 2
 
 
-def test_a_directory_that_cannot_be_watched_is_not_armed_any_more(eye: Eye, worktree: Path) -> None:
+def test_a_directory_that_cannot_be_watched_is_not_watched_any_more(eye: Eye, worktree: Path) -> None:
     """Such as one that is a file by now."""
     fd = os.open(worktree / "f", os.O_RDONLY)
-    assert not eye.watcher.arm(RelPath(b"a"), fd)
+    assert not eye.watcher.add_watch(RelPath(b"a"), fd)
     os.close(fd)
 
-    assert not eye.watcher.is_armed(RelPath(b"a"))
+    assert not eye.watcher.is_watched(RelPath(b"a"))
     assert eye.watcher.count == 2
 
 
-def test_a_directory_with_two_names_is_not_armed_by_either(eye: Eye, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_with_two_names_is_watched_by_neither(eye: Eye, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a bind mount: both lead to the same one."""
     monkeypatch.setattr(InotifyWatcher, "_leads_to", lambda self, path, fd: True)
     fd = os.open(eye.top / "a", os.O_RDONLY)
-    assert not eye.watcher.arm(RelPath(b"alias"), fd)
+    assert not eye.watcher.add_watch(RelPath(b"alias"), fd)
     os.close(fd)
 
     assert eye.told() == (set(), {b"a"})
-    assert not eye.watcher.is_armed(RelPath(b"a"))
-    assert not eye.watcher.is_armed(RelPath(b"alias"))
-    assert not eye.arm("a")
-    eye.watcher.disarm(RelPath(b"a"))
-    assert eye.arm("a")
+    assert not eye.watcher.is_watched(RelPath(b"a"))
+    assert not eye.watcher.is_watched(RelPath(b"alias"))
+    assert not eye.watch("a")
+    eye.watcher.remove_watch(RelPath(b"a"))
+    assert eye.watch("a")
 
 
-def test_no_more_is_armed_than_the_limit_allows(worktree: Path, tmp_path: Path) -> None:
+def test_no_more_is_watched_than_the_limit_allows(worktree: Path, tmp_path: Path) -> None:
     make_tree(worktree, {"a": {}, "b": {}, "c": {}})
     (tmp_path / "limit").write_text("4\n")
     eye = Eye(worktree, Limits(watch_limit_file=str(tmp_path / "limit")))
 
-    assert eye.arm("", "a", "b")
-    assert not eye.arm("c")
-    assert eye.arm("b")
-    eye.watcher.disarm(RelPath(b"a"))
-    assert eye.arm("c")
+    assert eye.watch("", "a", "b")
+    assert not eye.watch("c")
+    assert eye.watch("b")
+    eye.watcher.remove_watch(RelPath(b"a"))
+    assert eye.watch("c")
     eye.watcher.close()
 
 
 def test_those_who_share_a_part_of_the_limit_take_what_others_left(worktree: Path, tmp_path: Path) -> None:
+    """`watches_taken` counts the watches of other watchers with the same share."""
     make_tree(worktree, {"a": {}, "b": {}})
     (tmp_path / "limit").write_text("8\n")
     limits = Limits(watch_limit_file=str(tmp_path / "limit"), watch_share=0.25, watches_taken=1)
     eye = Eye(worktree, limits)
 
-    assert eye.arm("")
-    assert not eye.arm("a")
+    assert eye.watch("")
+    assert not eye.watch("a")
     eye.watcher.close()
 
 
 @pytest.mark.parametrize("content", ["", "many\n", None])
 def test_a_limit_that_is_not_told_is_none(content: str | None, eye: Eye, tmp_path: Path) -> None:
+    """If the file with the system's limit cannot be read, there is no limit."""
     if content is not None:
         (tmp_path / "limit").write_text(content)
     other = Eye(eye.top, Limits(watch_limit_file=str(tmp_path / "limit")))
 
-    assert other.arm("", "a", "a/b")
+    assert other.watch("", "a", "a/b")
     other.watcher.close()
 
 
@@ -316,7 +318,7 @@ def test_another_root(eye: Eye) -> None:
 
 
 def test_the_queue_ran_over(eye: Eye, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if what follows was drained."""
+    """Even if later events were drained."""
     monkeypatch.setattr(Inotify, "read", lambda self: iter([(-1, inotify.OVERFLOW, b""), (1, 2, b"f")]))
     assert eye.watcher.drain()
     monkeypatch.undo()
@@ -326,9 +328,9 @@ def test_the_queue_ran_over(eye: Eye, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def forgetful(worktree: Path) -> Iterator[Eye]:
-    """Keeps three paths at most."""
+    """A watcher that keeps three paths at most."""
     eye = Eye(worktree, Limits(most_dirty_paths=3))
-    eye.arm("")
+    eye.watch("")
     yield eye
     eye.watcher.close()
 
@@ -367,7 +369,7 @@ def test_a_forked_child_is_told_nothing_and_takes_nothing_away(eye: Eye) -> None
 
 
 def test_a_drain_ends_though_somebody_goes_on_writing(eye: Eye, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever writes faster than we read must not hold up a snapshot."""
+    """A program that writes faster than we read must not delay a snapshot."""
     real, reads = os.read, []
 
     def read_and_write(fd: int, size: int) -> bytes:
@@ -387,13 +389,13 @@ def test_a_drain_ends_though_somebody_goes_on_writing(eye: Eye, monkeypatch: pyt
     assert eye.told() == ({b"a/g"}, set())
 
 
-# Letting go
+# Releasing watches
 
 
 def test_nothing_is_left_after_close(worktree: Path) -> None:
     before, threads = open_descriptors(), threading.enumerate()
     eye = Eye(worktree)
-    eye.arm("")
+    eye.watch("")
     assert eye.watcher.fileno() in open_descriptors()
     eye.watcher.close()
     eye.watcher.close()
@@ -447,21 +449,21 @@ TABLE = b"""\
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What the system says of its mounts, if it says that it changed."""
+    """The table of mounts, if the system reports that it changed."""
     tables = [TABLE]
     monkeypatch.setattr(Mounts, "_read_table", lambda self: tables[-1])
     return tables
 
 
 def mounts_of(root: bytes) -> Mounts:
-    """Give the mounts of a directory, with the news that something changed."""
+    """Return the mounts of a directory, with a reported change."""
 
     class Poll:
         def poll(self, timeout: int) -> list[tuple[int, int]]:
             return [(0, 0)]
 
     found = Mounts(root)
-    found._poll = Poll()  # type: ignore[assignment]  # it says that something changed
+    found._poll = Poll()  # type: ignore[assignment]  # it reports a change
     return found
 
 

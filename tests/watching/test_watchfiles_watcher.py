@@ -1,4 +1,4 @@
-"""The watcher through watchfiles: what it reports, and that it looks at everything where watchfiles fails."""
+"""The watcher that uses watchfiles: what it reports, and that it rescans if watchfiles fails."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def paths(*names: str) -> set[RelPath]:
 
 
 class FakeNotify:
-    """In the place of watchfiles: answers what it is told to."""
+    """Replaces watchfiles, and returns what a test gives it."""
 
     def __init__(self, answer: Callable[[], object]) -> None:
         self._answer = answer
 
-    def __call__(self, *words: Any, **options: Any) -> FakeNotify:  # Any: whatever it is called with
+    def __call__(self, *words: Any, **options: Any) -> FakeNotify:  # Any: any arguments
         return self
 
-    def watch(self, *words: Any) -> object:  # Any: whatever it is called with
+    def watch(self, *words: Any) -> object:  # Any: any arguments
         return self._answer()
 
     def close(self) -> None:
@@ -70,16 +70,16 @@ def cookies(tmp_path: Path) -> Path:
 @pytest.fixture
 def watcher(tree: Path, cookies: Path) -> Iterator[WatchfilesWatcher]:
     watcher = WatchfilesWatcher(str(tree), str(cookies))
-    arm(watcher, "", "src", "src/deep")
+    add_watches(watcher, "", "src", "src/deep")
     yield watcher
     watcher.close()
     assert list(cookies.iterdir()) == []
 
 
-def arm(watcher: WatchfilesWatcher, *names: str) -> None:
+def add_watches(watcher: WatchfilesWatcher, *names: str) -> None:
     for name in names:
         fd = os.open(os.path.join(watcher.root, name), os.O_RDONLY)
-        assert watcher.arm(RelPath(name.encode()), fd)
+        assert watcher.add_watch(RelPath(name.encode()), fd)
         os.close(fd)
 
 
@@ -94,13 +94,13 @@ def test_nothing_happened(watcher: WatchfilesWatcher) -> None:
     assert not watcher.drain()
     assert watcher.fileno() is None
     assert watcher.count == 3
-    assert watcher.is_armed(ROOT)
-    watcher.disarm(ROOT)
-    assert not watcher.is_armed(ROOT)
+    assert watcher.is_watched(ROOT)
+    watcher.remove_watch(ROOT)
+    assert not watcher.is_watched(ROOT)
 
 
 def test_each_change_is_told_by_the_next_call(watcher: WatchfilesWatcher, tree: Path) -> None:
-    """Without any pause."""
+    """There is no pause between the change and the call."""
     (tree / "a").write_text("new")
     assert dirty(watcher).paths == paths("a")
     (tree / "src" / "b").chmod(0o600)
@@ -135,7 +135,7 @@ def test_what_was_drained_is_told(watcher: WatchfilesWatcher, tree: Path) -> Non
 
 
 def test_files_that_changed_may_still_be_written(watcher: WatchfilesWatcher, tree: Path) -> None:
-    """By a name that is gone, of which nothing is reported."""
+    """Writes by a name that was removed are not reported."""
     (tree / "a").write_text("new")
     (tree / "src" / "b").write_text("new")
     told = watcher.dirty()
@@ -148,7 +148,7 @@ def test_files_that_changed_may_still_be_written(watcher: WatchfilesWatcher, tre
 
 
 def test_a_directory_that_came_is_looked_at_twice(watcher: WatchfilesWatcher, tree: Path) -> None:
-    """What is made in it before it is watched is told by nobody."""
+    """Files that are created in it before it is watched are not reported."""
     make_tree(tree, {"p": {"q": {"r": {"f": "x"}}}})
 
     assert RelPath(b"p") in dirty(watcher).trees
@@ -159,12 +159,12 @@ def test_a_directory_that_came_is_looked_at_twice(watcher: WatchfilesWatcher, tr
 def test_a_directory_that_was_moved_or_went_is_looked_at(watcher: WatchfilesWatcher, tree: Path) -> None:
     (tree / "src" / "deep").rename(tree / "moved")
     assert dirty(watcher).trees >= paths("src/deep", "moved")
-    arm(watcher, "moved")
+    add_watches(watcher, "moved")
     rmtree(tree / "moved")
     assert RelPath(b"moved") in dirty(watcher).trees
 
 
-def test_what_happens_in_a_directory_that_nobody_armed_is_not_told(
+def test_what_happens_in_a_directory_that_nobody_watches_is_not_told(
     watcher: WatchfilesWatcher, tree: Path
 ) -> None:
     (tree / "ignored").mkdir()
@@ -173,12 +173,12 @@ def test_what_happens_in_a_directory_that_nobody_armed_is_not_told(
     (tree / "ignored" / "x").write_text("x")
     assert not watcher.drain()
     assert dirty(watcher) == NOTHING
-    arm(watcher, "ignored")
+    add_watches(watcher, "ignored")
     (tree / "ignored" / "x").write_text("y")
     assert dirty(watcher).paths == paths("ignored/x")
 
 
-def test_what_went_and_was_not_armed_may_have_been_a_link(watcher: WatchfilesWatcher, tree: Path) -> None:
+def test_what_went_and_was_not_watched_may_have_been_a_link(watcher: WatchfilesWatcher, tree: Path) -> None:
     make_tree(tree, {"ignored": {"x": "x"}})
     dirty(watcher)
     rmtree(tree / "ignored")
@@ -193,12 +193,12 @@ def test_our_own_temporaries_are_not_told(watcher: WatchfilesWatcher, tree: Path
 
 
 def test_a_change_that_is_told_by_the_name_of_a_link_is_found(tree: Path, cookies: Path) -> None:
-    """watchfiles follows links, and of two names for a directory tells by one."""
+    """watchfiles follows links, and reports a directory with two names by one of them."""
     make_tree(
         tree, {"packages": {"x": "1"}, "node_modules": {"pkg": link("../packages")}, "z": link("packages")}
     )
     watcher = WatchfilesWatcher(str(tree), str(cookies))
-    arm(watcher, "", "packages")
+    add_watches(watcher, "", "packages")
     (tree / "packages" / "x").write_text("2")
 
     assert RelPath(b"packages/x") in dirty(watcher).paths
@@ -208,7 +208,7 @@ def test_a_change_that_is_told_by_the_name_of_a_link_is_found(tree: Path, cookie
 def test_what_a_vanished_link_may_have_told_is_doubtful(tree: Path, cookies: Path) -> None:
     make_tree(tree, {"packages": {"x": "1"}, "z": link("packages")})
     watcher = WatchfilesWatcher(str(tree), str(cookies))
-    arm(watcher, "", "packages")
+    add_watches(watcher, "", "packages")
     (tree / "packages" / "x").write_text("2")
     (tree / "z").unlink()
 
@@ -223,7 +223,7 @@ def test_what_happens_behind_a_link_that_leads_out_is_not_told(
     (tmp_path / "outside").mkdir()
     os.symlink(tmp_path / "outside", tree / "out")
     watcher = WatchfilesWatcher(str(tree), str(cookies))
-    arm(watcher, "")
+    add_watches(watcher, "")
     (tmp_path / "outside" / "x").touch()
 
     assert dirty(watcher) == NOTHING
@@ -231,12 +231,12 @@ def test_what_happens_behind_a_link_that_leads_out_is_not_told(
 
 
 def assert_rescan(watcher: WatchfilesWatcher, tree: Path, reason: str) -> None:
-    """It says why, once, and then it works again."""
+    """Assert that it reports the reason once, and then works again."""
     told = watcher.dirty()
     assert isinstance(told, Rescan)
     assert reason in told.reason
     assert watcher.count == 0
-    arm(watcher, "")
+    add_watches(watcher, "")
     (tree / "after").touch()
     assert dirty(watcher).paths == paths("after")
 
@@ -257,7 +257,7 @@ def test_another_directory_in_place_of_the_root_is_a_rescan(watcher: WatchfilesW
 
 def test_more_than_can_be_told_is_a_rescan(tree: Path, cookies: Path) -> None:
     watcher = WatchfilesWatcher(str(tree), str(cookies), Limits(most_watchfiles_paths=40))
-    arm(watcher, "")
+    add_watches(watcher, "")
     for number in range(50):
         (tree / f"n{number}").touch()
 
@@ -344,7 +344,7 @@ def test_watching_that_does_not_begin_is_an_error(
 
 
 def test_ctrl_c_is_not_swallowed(watcher: WatchfilesWatcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """watchfiles answers with a word where Python raised."""
+    """watchfiles returns a word instead of raising."""
     with monkeypatch.context() as patched:
         patched.setattr(watcher, "_notify", FakeNotify(lambda: "signal"))
         with pytest.raises(KeyboardInterrupt):
@@ -355,7 +355,7 @@ def test_ctrl_c_is_not_swallowed(watcher: WatchfilesWatcher, monkeypatch: pytest
 
 def test_a_real_ctrl_c_while_it_waits(tree: Path, cookies: Path) -> None:
     watcher = WatchfilesWatcher(str(tree), str(cookies), Limits(cookie_timeout_s=LONG_S))
-    # Another directory in its place is not watched, so that no cookie in it is reported.
+    # The directory in its place is not watched, so no cookie in it is reported.
     cookies.rmdir()
     cookies.mkdir()
     timer = Timer(0.2, lambda: signal.raise_signal(signal.SIGINT))
@@ -379,11 +379,11 @@ def test_cookies_that_were_left_behind_are_removed(tree: Path, cookies: Path) ->
     (cookies / "cookie-1-3-new").unlink()
 
 
-# In the place of the kernel's own
+# Instead of the kernel's own interface
 
 
 def test_a_shadow_that_watches_this_way_sees_what_a_cold_one_sees(tree: Path, tmp_path: Path) -> None:
-    """Random edits with a snapshot right behind each."""
+    """Random edits, with a snapshot right after each."""
     (tree / ".gitignore").write_text("*.log\nbuild/\n")
     dice = random.Random(7)
     with (
@@ -401,7 +401,7 @@ def test_a_shadow_that_watches_this_way_sees_what_a_cold_one_sees(tree: Path, tm
 
 
 def _edit(root: Path, dice: random.Random, number: int) -> None:
-    """Do one thing that people and programs do."""
+    """Make one change of the kinds that people and programs make."""
     names = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
     directories = [root, *(path for path in root.rglob("*") if path.is_dir() and not path.is_symlink())]
     directory, act = dice.choice(directories), dice.randrange(8)

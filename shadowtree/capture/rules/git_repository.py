@@ -1,8 +1,8 @@
 """The user's own git repositories: where they are, what their index tracks, what they exclude.
 
 Everything here only reads, runs no command and obeys no `GIT_*` variable. A repository may be damaged or
-hostile: every size is bounded by the file that claims it, only regular files are opened, and what cannot
-be understood is answered quietly (`Tracked.problem`, None, no bytes).
+hostile: every size is bounded by the file that claims it, only regular files are read, and invalid content
+raises no error (the result is `Tracked.problem`, None, or no bytes).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import pwd
 import stat
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 
 from shadowtree.base.frozen import frozen
@@ -27,12 +27,12 @@ from shadowtree.capture.rules.git_index import (
 from shadowtree.system.files import stamp_of
 
 MAX_TEXT_BYTES = 1024 * 1024
-"""A larger HEAD, config or excludes file counts as unreadable: nobody wrote it by hand."""
+"""A larger HEAD, config or excludes file counts as unreadable: it was not written by hand."""
 _NO_PATTERNS = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
     *(errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EFBIG),
 }
-"""Where a file with patterns cannot be read for one of these, there are none to git, or to us."""
+"""If a file of patterns cannot be read because of one of these errors, we take it for empty, as git does."""
 MAX_PACKED_REFS_BYTES = 64 * 1024 * 1024
 MAX_INCLUDE_DEPTH = 10
 """How deep one config may include another, as in git."""
@@ -68,7 +68,7 @@ class Tracked:
     @classmethod
     def of(cls, names: Iterable[bytes], problem: str | None = None) -> Tracked:
         """Put the names in order and make their digest."""
-        # They nearly always come in order, which a set would lose: sorting is then no more than a look.
+        # Names nearly always come in order, so sorting them is cheap; a set would lose the order.
         ordered = list(dict.fromkeys(sorted(names)))
         return cls(ordered, blake2b(b"\0".join(ordered), digest_size=16).digest(), problem)
 
@@ -82,7 +82,7 @@ class Tracked:
         return bool(self.below(path))
 
     def children(self, path: bytes) -> Iterator[tuple[bytes, bool]]:
-        """Yield each name directly in this directory with something tracked at or below it; True: below."""
+        """Yield each name in this directory with something tracked at it, or below it (True)."""
         prefix = path + b"/" if path else b""
         at, end = bisect_left(self.names, prefix), len(self.names)
         while at < end and self.names[at].startswith(prefix):
@@ -92,18 +92,21 @@ class Tracked:
             at = bisect_left(self.names, prefix + name + b"0", at) if slash else at + 1
 
     def below(self, path: bytes) -> list[bytes]:
-        """List what is tracked below this directory, with full names."""
+        """List the paths that are tracked below this directory."""
         if not path:
             return list(self.names)
         # `0` is the byte after `/`, so nothing sorts between the last name below and it.
         return self.names[bisect_left(self.names, path + b"/") : bisect_left(self.names, path + b"0")]
 
 
-def find_at(top: bytes) -> Repository | None:
+def find_at(
+    top: bytes, owner: int | None = None, note_foreign: Callable[[bytes], None] | None = None
+) -> Repository | None:
     """Find the repository whose `.git` entry is in `top`.
 
-    The entry is a directory, a link to one, or a file that names one (`gitdir:`). One that git would not
-    take for a repository with files is none.
+    The entry is a directory, a link to one, or a file that names one (`gitdir:`). Return None if git would
+    not take it for a repository with files, or if it does not belong to this user, to root or to `owner`, who
+    has the worktree; `note_foreign` is then called with `top`.
     """
     entry = os.path.join(top, b".git")
     try:
@@ -115,26 +118,35 @@ def find_at(top: bytes) -> Repository | None:
         return None
     link = _read_path(os.path.join(git_dir, b"commondir"))
     common_dir = os.path.realpath(os.path.join(git_dir, link)) if link else git_dir
-    if not _is_git_dir(git_dir, common_dir) or not _is_trusted(top, git_dir, common_dir):
+    owners = {_find_owner(path) for path in (top, git_dir, common_dir)}
+    if not _is_git_dir(git_dir, common_dir) or None in owners:
+        return None
+    if not owners <= {os.geteuid(), 0, owner}:
+        if note_foreign is not None:
+            note_foreign(top)
         return None
     if not link and _is_true(_read_settings(common_dir).get(b"core.bare", b"")):
         return None
     return Repository(top, git_dir, common_dir)
 
 
-def _is_trusted(*paths: bytes) -> bool:
-    """Return whether a repository is our own: in another user's nothing can be believed."""
+def _find_owner(path: bytes) -> int | None:
     try:
-        return all(os.stat(path).st_uid in (os.geteuid(), 0) for path in paths)
+        return os.stat(path).st_uid
     except OSError:
-        return False
+        return None
 
 
-def find_around(start: bytes) -> Iterator[Repository]:
-    """Find the repositories at and above an absolute path, the nearest first."""
+def find_around(start: bytes, note_foreign: Callable[[bytes], None] | None = None) -> Iterator[Repository]:
+    """Find the repositories at and above a worktree, given by its absolute path, the nearest first.
+
+    Those that neither this user, root nor the worktree's owner owns are left out; `note_foreign` is called
+    with the top of each.
+    """
+    owner = _find_owner(start)
     top, below = start, b""
     while top not in (below, b""):
-        repository = find_at(top)
+        repository = find_at(top, owner, note_foreign)
         if repository is not None:
             yield repository
         top, below = os.path.dirname(top), top
@@ -143,9 +155,9 @@ def find_around(start: bytes) -> Iterator[Repository]:
 def read_tracked(repository: Repository) -> Tracked:
     """Read which files and links the index tracks.
 
-    Files added with intent only and files in conflict count; submodules do not, nor does a directory
-    that a sparse index holds as one entry. No index: nothing is tracked. A damaged one: the same, with
-    `problem` set.
+    Files added with intent only and files in conflict count; submodules do not, nor does a directory that a
+    sparse index holds as one entry. Without an index nothing is tracked; nor with a damaged one, but then
+    `problem` is set.
     """
     try:
         return _read_tracked(repository)
@@ -158,9 +170,9 @@ def read_tracked(repository: Repository) -> Tracked:
 
 
 def index_stamp(repository: Repository) -> tuple[int, ...] | None:
-    """Describe the index file so that an equal answer later means equal content; None if there is none.
+    """Return the stamp of the index: as long as it is equal, so is the content; None if there is no index.
 
-    The files that a split index may link to are described too: which one it is only the content tells.
+    It includes all files that a split index may link to, because only its content names the right one.
     """
     try:
         shared = sorted(name for name in os.listdir(repository.git_dir) if name.startswith(_SHARED))
@@ -171,7 +183,7 @@ def index_stamp(repository: Repository) -> tuple[int, ...] | None:
 
 
 def read_exclude(repository: Repository) -> bytes:
-    """Read the patterns that only this repository excludes; raise OSError if nobody knows what they are."""
+    """Read the patterns that only this repository excludes; raise OSError if they cannot be determined."""
     return _read_patterns(os.path.join(repository.common_dir, b"info", b"exclude"))
 
 
@@ -180,7 +192,8 @@ def read_global_excludes(
 ) -> bytes:
     """Read the patterns that the user excludes everywhere: what `core.excludesFile` names, or git's default.
 
-    `home` and `config_home` are what `$HOME` and `$XDG_CONFIG_HOME` say. Raise OSError as `read_exclude`.
+    `home` and `config_home` are the values of `$HOME` and `$XDG_CONFIG_HOME`. Raise OSError like
+    `read_exclude`.
     """
     config_home = config_home or (os.path.join(home, b".config") if home else None)
     named = None
@@ -193,12 +206,12 @@ def read_global_excludes(
     path = _expand_user(named, home)
     if path is None or not (repository or os.path.isabs(path)):
         return b""
-    # A relative path starts where git stands while it reads it: at the top.
+    # A relative path starts at git's working directory when it reads the path: the top.
     return _read_patterns(os.path.join(repository.top, path) if repository else path)
 
 
 def _read_patterns(path: bytes) -> bytes:
-    """Read patterns; to git there are none where there is no file, or none that is ours to read."""
+    """Read patterns; a file that is missing or not accessible has none, as in git."""
     try:
         return _read_file(path, MAX_TEXT_BYTES)
     except ValueError:  # a NUL in the path
@@ -210,13 +223,13 @@ def _read_patterns(path: bytes) -> bytes:
 
 
 def find_head(worktree: str) -> str | None:
-    """Find the commit that the user's repository around a worktree stands at, if there is one."""
+    """Return the commit at HEAD of the user's repository around a worktree, if there is one."""
     repository = next(find_around(os.fsencode(worktree)), None)
     return None if repository is None else read_head(repository)
 
 
 def read_head(repository: Repository) -> str | None:
-    """Read the id of the commit that HEAD stands at; None if it is unborn or cannot be told.
+    """Read the id of the commit at HEAD; return None if HEAD is unborn or cannot be read.
 
     Refs kept in the reftable format are not read.
     """
@@ -263,7 +276,7 @@ def _is_id(text: bytes) -> bool:
 
 def _read_head_file(path: bytes) -> bytes:
     try:
-        # HEAD of old: a link to the ref, which need not exist yet.
+        # An old form of HEAD: a link to the ref, which need not exist yet.
         return b"ref: " + os.readlink(path)
     except OSError:
         return _read_line(path)
@@ -285,7 +298,7 @@ def _find_packed_ref(common_dir: bytes, ref: bytes) -> bytes:
     return packed[packed.rfind(b"\n", 0, at) + 1 : at] if at >= 0 else b""
 
 
-# What the index says.
+# The index.
 
 _SHARED = b"sharedindex."
 
@@ -314,13 +327,13 @@ def _read_shared(path: bytes, shared_id: bytes) -> Index:
     return shared
 
 
-# What git's config says.
+# Git's config.
 
 
 def _list_configs(
     repository: Repository | None, *, home: bytes | None, config_home: bytes | None
 ) -> Iterator[bytes]:
-    """List the config files that count, the one that has the last word last."""
+    """Yield the config files that apply, the one with the highest precedence last."""
     yield SYSTEM_CONFIG
     if config_home:
         yield os.path.join(config_home, b"git", b"config")
@@ -333,16 +346,16 @@ def _list_configs(
 
 
 def _read_settings(common_dir: bytes) -> dict[bytes, bytes | None]:
-    """Read the repository's own config without what it includes, as git does to learn its format."""
+    """Read the repository's own config without included files, as git does to find its format."""
     return dict(_read_config(os.path.join(common_dir, b"config")))
 
 
 _WORDS = (b"bare", b"excludesfile", b"include", b"objectformat", b"worktreeconfig")
-"""What the variables that matter here have in their names; what `git init` writes is left out below."""
+"""Each variable that matters here has one of these in its name; the line of `git init` is ignored below."""
 
 
 def _read_config(path: bytes) -> Iterable[tuple[bytes, bytes | None]]:
-    """Return the variables of one config file; nothing if none of those that matter can be in it."""
+    """Return the variables of one config file; none if it cannot contain one that matters here."""
     content = _read_text(path)
     lowered = content.lower().replace(b"bare = false\n", b"")
     return parse_config(content) if any(word in lowered for word in _WORDS) else ()
@@ -361,9 +374,9 @@ _QUOTED = {rb"\\": b"\\", rb"\"": b'"', rb"\n": b"\n", rb"\t": b"\t", rb"\b": b"
 def parse_config(content: bytes) -> Iterator[tuple[bytes, bytes | None]]:
     """Yield the variables in order, named as in `core.bare`; None is the value of one without `=`.
 
-    Git refuses a file with a line that makes no sense; here what stands before that line counts.
+    Git refuses a file with an invalid line; here the lines before it count.
     """
-    # Imported and compiled here: that takes longer than looking at a thousand files.
+    # Imported and compiled only here, because that takes longer than a thousand stat calls.
     import re
 
     blank, read_section, read_variable = (re.compile(part).match for part in (_BLANK, _SECTION, _VARIABLE))
@@ -384,22 +397,22 @@ def parse_config(content: bytes) -> Iterator[tuple[bytes, bytes | None]]:
 def _unquote(raw: bytes) -> bytes:
     import re
 
-    # A line break in `raw` always belongs to the backslash before it, which protects the blanks that stand
-    # before it. The other blanks at the ends are dropped before the quotes are, which protect theirs.
+    # A line break in `raw` always follows a backslash, which keeps the blanks before it. Other blanks at the
+    # ends are dropped first, and then the quotes, which keep the blanks inside them.
     lines, joint, last = raw.rpartition(b"\\\n")
     value = (lines + joint + last.rstrip()).replace(b"\\\n", b"").lstrip()
     return re.sub(rb'\\.|"', lambda found: _QUOTED[found[0]], value)
 
 
 def _is_true(value: bytes | None) -> bool:
-    """Return whether a value means yes; a variable without one does."""
+    """Return whether a value means true; a variable without a value is true."""
     return value is None or value.lower() in (b"true", b"yes", b"on", b"1")
 
 
 def _load_config(path: bytes, home: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
     """Yield the variables of a config file and, in their places, of the files that it includes.
 
-    `[includeIf]` is passed over: its conditions on branches and remotes would need half of git.
+    `[includeIf]` is ignored: its conditions on branches and remotes would need half of git.
     """
     opened = [(path, _read_config(path))]
     budget = MAX_CONFIG_FILES
@@ -429,11 +442,11 @@ def _expand_user(path: bytes, home: bytes | None) -> bytes | None:
     return home + slash + rest if home else None
 
 
-# How files are read.
+# Reading files.
 
 
 def _read_file(path: bytes, limit: int) -> bytes:
-    """Read a regular file of up to `limit` bytes; anything else is an OSError: a pipe could block."""
+    """Read a regular file of up to `limit` bytes; raise OSError for anything else, as a pipe could block."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         found = os.fstat(fd)
@@ -458,6 +471,6 @@ def _read_line(path: bytes) -> bytes:
 
 
 def _read_path(path: bytes) -> bytes:
-    """Read a file that holds a path; one with a NUL is none."""
+    """Read a file that holds a path; return no bytes if it contains a NUL."""
     content = _read_text(path).rstrip(b"\r\n")
     return b"" if b"\0" in content else content

@@ -1,4 +1,4 @@
-"""The files that hold rules, in a worktree and around it, read and turned into policies.
+"""Read the files that hold rules, in a worktree and around it, and make policies of them.
 
 `.shadowtreeignore` at the root, `.gitignore` at every level and above the root up to the top of the
 repository, `info/exclude` and the index of every repository, the global excludes file.
@@ -7,6 +7,7 @@ repository, `info/exclude` and the index of every repository, the global exclude
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -36,18 +37,18 @@ IndexState = tuple[tuple[int, ...] | None, bytes, str | None]
 
 @frozen
 class Surroundings:
-    """What a scan has to know from outside the worktree."""
+    """The input of a scan from outside the worktree."""
 
     home: str | None
     config_home: str | None
     private: frozenset[tuple[int, int]]
     """Device and inode of directories that are never covered: the store, and the directory of stores."""
     tombstones: Tombstones = NO_TOMBSTONES
-    """What was purged."""
+    """The purged paths and contents."""
 
 
 def find_inodes(*paths: str) -> frozenset[tuple[int, int]]:
-    """Return the inodes of directories, by whatever names; one that is not there is left out."""
+    """Return device and inode of each directory that exists."""
     found = set()
     for path in paths:
         with suppress(OSError):
@@ -57,7 +58,7 @@ def find_inodes(*paths: str) -> frozenset[tuple[int, int]]:
 
 
 class RuleFiles:
-    """The rules of one worktree during one scan, and what was noticed while they were read."""
+    """The rules of one worktree during one scan, and the problems found while reading them."""
 
     def __init__(
         self, worktree: str, settings: Settings, surroundings: Surroundings, known: dict[bytes, IndexState]
@@ -66,25 +67,28 @@ class RuleFiles:
         self._settings = settings
         self._surroundings = surroundings
         self._known_indexes = known
+        self._owner: int | None = None
+        """Who owns the worktree."""
         self._root_rules: RootRules | None = None
         self._root_indexes: list[TrackedNames] = []
         limit = settings.max_untracked_dir_files
         self._limit_key = b"%d " % limit if limit else b""
         self.tombstones = surroundings.tombstones
         self.indexes: dict[bytes, IndexState] = {}
-        """For each repository what is known of its index."""
+        """The state of each repository's index, by its git directory."""
         self.unread: dict[RelPath, str] = {}
-        """For each directory below which rules are not known: the file of them that cannot be read."""
+        """By directory whose rules are not fully known, the first file of rules that could not be read."""
         self.warnings: list[str] = []
 
     def read_root(self, fd: int) -> None:
-        """Read the rules that no directory below the root has; before any policy is made."""
+        """Read the rules at the root and from outside the worktree, before any policy is made."""
         worktree, home, config_home = self._worktree, self._surroundings.home, self._surroundings.config_home
-        repositories = list(find_around(worktree))
+        self._owner = os.fstat(fd).st_uid
+        repositories = list(find_around(worktree, self._note_foreign))
         nearest = repositories[0] if repositories else None
         heavy_dirs = sorted({*HEAVY_DIRS, *self._settings.heavy_dirs})
         self._root_rules = RootRules(
-            own_text=self._read_rules(fd, OWN_IGNORE, ROOT),
+            own_text=self._read_own(fd),
             global_text=self._read_outside(
                 lambda: read_global_excludes(
                     nearest,
@@ -111,7 +115,7 @@ class RuleFiles:
             directory.ignore_stamp = ()
 
     def make_policy(self, above: Policy | None, directory: Directory) -> Policy:
-        """Make the rules inside a directory whose own rule files are known."""
+        """Return the policy inside a directory whose own `.gitignore` is known."""
         if above is None:
             assert self._root_rules is not None
             return Policy.root(
@@ -122,7 +126,8 @@ class RuleFiles:
             )
         index = exclude_text = None
         if directory.has_repository:
-            repository = find_at(os.path.join(self._worktree, directory.path))
+            top = os.path.join(self._worktree, directory.path)
+            repository = find_at(top, self._owner, self._note_foreign)
             if repository is not None:
                 index = self._note_index(TrackedNames(repository, outer=b"", base=directory.path))
                 exclude_text = self._read_outside(lambda: read_exclude(repository), directory.path) or None
@@ -130,20 +135,20 @@ class RuleFiles:
         return Policy(above, name, mode, ignore_text=ignore_text, exclude_text=exclude_text, index=index)
 
     def root_rules(self) -> RootRules:
-        """Return what has to be recorded beside the tree."""
+        """Return the rules to be recorded with the tree, without purged texts."""
         assert self._root_rules is not None
         return self._root_rules.veil(self.tombstones.blobs)
 
     def tells_purged(self, directory: Directory) -> bool:
-        """Return whether the rules of a directory have a text that was purged."""
+        """Return whether the rules of a directory contain a purged text."""
         texts = (directory.ignore_text, directory.exclude_text)
         return any(text is not None and veil(text, self.tombstones.blobs) != text for text in texts)
 
     def _note_index(self, index: TrackedNames) -> TrackedNames:
-        """Return the digest of an index, without reading it again if it has not changed."""
+        """Set the digest of an index, which is only read if it changed; return the index."""
         key = index.repository.git_dir
         stamp, digest, problem = self._known_indexes.get(key, (None, b"", None))
-        # The stamp is taken before the index is read: what comes between shows next time.
+        # The stamp is taken before the index is read, so the next scan notices a change in between.
         now = index_stamp(index.repository)
         if stamp is None or stamp != now:
             digest, problem = index.tracked.digest, index.tracked.problem
@@ -153,8 +158,15 @@ class RuleFiles:
         index.digest = digest
         return index
 
+    def _read_own(self, fd: int) -> bytes:
+        """Read `.shadowtreeignore`; warn of anything else in its place, which is known to hold no rules."""
+        with suppress(OSError):
+            if not stat.S_ISREG(os.stat(OWN_IGNORE, dir_fd=fd, follow_symlinks=False).st_mode):
+                self._warn_of_unapplied(to_text(OWN_IGNORE), "it is not a regular file")
+        return self._read_rules(fd, OWN_IGNORE, ROOT)
+
     def _read_rules(self, fd: int, name: bytes, directory: RelPath) -> bytes:
-        """Read a file with rules in a directory of the worktree."""
+        """Read a file of rules in a directory of the worktree; warn if any of its lines cannot be used."""
         try:
             found = read_small_file(fd, name, _MAX_RULES_SIZE)
         except Unreadable as error:
@@ -167,7 +179,7 @@ class RuleFiles:
         return text
 
     def _read_outside(self, read: Callable[[], bytes], directory: RelPath) -> bytes:
-        """Read rules that a repository or the user has for a directory and all below it."""
+        """Read the rules of a repository or of the user for a directory and everything below it."""
         try:
             return read()
         except OSError as error:
@@ -175,9 +187,9 @@ class RuleFiles:
             return b""
 
     def _read_around(self, repository: Repository) -> list[tuple[bytes, bytes]]:
-        """Read the `.gitignore` of each directory between a repository's top and a worktree inside it.
+        """Read the `.gitignore` of each directory from a repository's top down to the worktree's parent.
 
-        Gives these texts, each with the name of the next directory below.
+        Return these texts, each after the name of the next directory below.
         """
         around: list[tuple[bytes, bytes]] = []
         directory = repository.top
@@ -197,11 +209,21 @@ class RuleFiles:
 
     def _note_unread(self, file: str, reason: str, directory: RelPath) -> None:
         self.unread.setdefault(directory, file)
+        self._warn_of_unapplied(file, reason)
+
+    def _warn_of_unapplied(self, file: str, reason: str) -> None:
         self.warnings.append(f"the ignore rules in {file} were not applied: {reason}")
+
+    def _note_foreign(self, top: bytes) -> None:
+        """Warn of a repository that somebody else owns: its patterns could hide files from snapshots."""
+        self.warnings.append(
+            f"the git repository in {to_text(top)} was ignored, with its index and excludes: "
+            "it belongs to another user"
+        )
 
 
 def stamp_gitignore(fd: int) -> tuple[int, ...] | None:
-    """Return a cheap mark that changes with the `.gitignore` of a directory; None if there is none."""
+    """Return the stamp of a directory's `.gitignore`; None if there is none."""
     try:
         return stamp_of(os.stat(GIT_IGNORE, dir_fd=fd, follow_symlinks=False))
     except OSError:

@@ -1,6 +1,6 @@
 """The commands that write into the worktree: undo, redo, revert, switch, unrevert, restore.
 
-The library does it, all or nothing. Here stand the question before it and the report after it.
+The library does the work, all or nothing. This module asks for confirmation before it, and reports after it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import click
 from shadowtree.base.arguments import CHOICES, REST
 from shadowtree.base.errors import Conflict, InvalidInput, NotConfirmed
 from shadowtree.base.frozen import replace
-from shadowtree.cli.app import COUNT, PATH, Function, command, complete_message, complete_ref, flag
+from shadowtree.cli.app import COUNT, PATH, Function, command, flag
+from shadowtree.cli.completion import complete_message, complete_ref
 from shadowtree.cli.errors import MERGE_WAS_TRIED
+from shadowtree.cli.exit_codes import FAILED
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.output import ask, can_ask, emit, say, write_lines, writes_json
 from shadowtree.cli.views.outcome import describe_plan, describe_shortfall, render_outcome, render_preview
 from shadowtree.results.outcomes import Outcome, Plan
 
 Manner = dict[str, Any]  # Any: of several types
-"""How an act is to be done, as the library takes it."""
+"""The arguments of the library that say how to do an act."""
 
 _MANNER_OPTIONS = (
     flag("--dry-run", help="Show what would be done, without doing it"),
@@ -58,7 +60,7 @@ _PREVIEW = flag("-i", "--interactive", help="Show the files and the diff first, 
 
 
 def takes_manner(function: Function) -> Function:
-    """Add the options that all acts have, and call the command with them as arguments of the library."""
+    """Add the options that all acts share, and pass them to the command as arguments of the library."""
 
     @wraps(function)
     def call(shared: Shared, *, yes: bool, **values: Any) -> int | None:  # Any: of the command's parameters
@@ -75,7 +77,7 @@ def takes_manner(function: Function) -> Function:
             return function(shared, manner, **values)
         except Conflict as conflict:
             if choices.get(REST) == "merge" or manner["markers"]:
-                # So that the advice does not propose it.
+                # So that the advice does not suggest it.
                 conflict.add_note(MERGE_WAS_TRIED)
             raise
 
@@ -85,7 +87,7 @@ def takes_manner(function: Function) -> Function:
 
 
 def _read_choices(values: tuple[str, ...]) -> dict[str, str]:
-    """Read what is to be done with conflicts: in general, and at some paths."""
+    """Read how to handle conflicts: in general, and at single paths."""
     choices = {}
     for value in values:
         path, equals, how = value.rpartition("=")
@@ -98,7 +100,7 @@ def _read_choices(values: tuple[str, ...]) -> dict[str, str]:
 
 
 def _do(shared: Shared, manner: Manner, act: Callable[..., Outcome]) -> Outcome:
-    """Call an act of the shadow that is meant; if it was asked for, only after the user has seen the plan."""
+    """Carry out an act; if it is interactive, only after the user has seen the plan and agreed."""
     manner = dict(manner)
     is_interactive = manner.pop("interactive", False)
     with open_to_read(shared) as shadow:
@@ -264,21 +266,21 @@ def restore(shared: Shared, manner: Manner, ref: str, paths: tuple[str, ...]) ->
 
 
 def _report(shared: Shared, outcome: Outcome, lines: Iterator[str], *, turns: int | None = None) -> int:
-    """Report what was done and how to get back; the exit code says whether it was all that was asked for."""
+    """Report what was done and how to get back; return FAILED if less was done than requested."""
     outcome = replace(outcome, back=complete_back(shared, outcome.back))
     back = [] if outcome.back is None else [f"To get back: {outcome.back}"]
     if outcome.complete or outcome.dry_run:
         emit(outcome, chain(lines, back))
         return 0
     shortfall = describe_shortfall(outcome, turns)
-    # What is said on standard error is not said twice.
+    # The shortfall goes to standard error, and is not repeated.
     emit(outcome, chain((line for line in lines if line.lower() != shortfall.lower()), back))
     say(shortfall)
-    return 1
+    return FAILED
 
 
 def complete_back(shared: Shared, back: str | None) -> str | None:
-    """Add the options to a command that it needs where this one was typed."""
+    """Add the options that the command `back` needs where the current one was typed."""
     from shlex import quote
 
     if back is None:

@@ -1,4 +1,4 @@
-"""The commands that show settings with their origins and change them, and the one that explains all."""
+"""The commands that show settings with their origins and change them, and the one that shows the help."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import click
 
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.app import cli, command, complete_command, complete_setting, group
+from shadowtree.cli.app import cli, command, group
+from shadowtree.cli.completion import complete_command, complete_setting
 from shadowtree.cli.find_shadow import Shared, find_to_record
 from shadowtree.cli.format import escape, join_rows
 from shadowtree.cli.output import emit, warn
@@ -104,11 +105,11 @@ def _list(shared: Shared) -> None:
 
 
 def _report_changed(shared: Shared, key: str, sentence: str, wanted: str | None) -> None:
-    """Report what was written, and what counts now, which may come from elsewhere."""
+    """Report what was written, and the value in force now, which may come from elsewhere."""
     try:
         setting = _read(shared).get(key)
     except InvalidInput as error:
-        # What was asked for is done; the next command reports the same.
+        # The file is written; the next command reports this error too.
         warn(str(error))
         setting = None
     emit(setting, [sentence])
@@ -125,7 +126,9 @@ def _name_origin(setting: config_settings.Setting) -> str:
 
 
 def show_value(value: object) -> str:
-    """Write a value as it could be set."""
+    """Format a value the way a user would set it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
     if isinstance(value, float):

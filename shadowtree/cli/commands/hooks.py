@@ -28,6 +28,7 @@ from shadowtree.agents.known_agents import AGENTS
 from shadowtree.base.errors import DaemonFailed, InvalidInput, ShadowError
 from shadowtree.cli.app import Function, command, flag, group
 from shadowtree.cli.commands.watch import stop_hook_serving
+from shadowtree.cli.exit_codes import FAILED
 from shadowtree.cli.find_shadow import Shared, current_directory
 from shadowtree.cli.format import escape, join_rows
 from shadowtree.cli.output import emit, is_quiet, say, warn, writes_json
@@ -71,7 +72,7 @@ _SCOPE_OPTIONS = (
 
 
 def _scoped(function: Function) -> Function:
-    """Add the options that say which settings are meant, and call the command with the scope."""
+    """Add the options that choose the settings, and call the command with the chosen scope."""
 
     @wraps(function)
     def call(shared: Shared, **values: Any) -> int | None:  # Any: of the command's parameters
@@ -139,7 +140,7 @@ def install(
     notes = [note for name in names if _is_changed(changes, name) for note in _list_notes(name, where)]
     document = {"changes": changes, "notes": notes, "failures": failures, "dry_run": dry_run}
     emit(document, [*_render_changes(changes, dry_run=dry_run), *notes])
-    return 1 if failures else 0
+    return FAILED if failures else 0
 
 
 @command(of=hooks)
@@ -175,7 +176,7 @@ def uninstall(shared: Shared, agents: tuple[str, ...], scope: str | None, is_all
     edited = [change.path for change in changes if change.action == EDITED]
     for path in edited:
         warn(f"{path} is left, because it was edited; remove it yourself")
-    return 1 if failures or edited else 0
+    return FAILED if failures or edited else 0
 
 
 @command(of=hooks)
@@ -256,7 +257,7 @@ def follow(shared: Shared, agent: str) -> int:
 
 
 def remove_all(*, dry_run: bool) -> tuple[list[FileChange], list[str]]:
-    """Remove all hooks on record, and those of the user that are on none."""
+    """Remove all recorded hooks, and those in the user's own settings even if they are not recorded."""
     changes, failures = _uninstall(tuple(AGENTS), targets.USER, dry_run=dry_run)
     for name, scope, project in list_installed(_find_stores()):
         if scope != targets.USER:
@@ -284,7 +285,7 @@ def _install(name: str, scope: str, program: str, *, dry_run: bool) -> list[File
 
 @contextmanager
 def _advising_repair(installer: Installer, name: str, scope: str, otherwise: str = "") -> Iterator[None]:
-    """Say what to do if settings cannot be read."""
+    """Add advice to the error if settings cannot be read."""
     try:
         yield
     except InvalidInput as error:
@@ -298,7 +299,7 @@ def _describe_by_hand(name: str) -> str:
 
 
 def _require_lasting(program: str, *, dry_run: bool) -> None:
-    """Refuse a program that will not stay where it is; a dry run only says so."""
+    """Refuse a program that may not stay where it is; in a dry run, only warn."""
     try:
         require_lasting(program, os.environ)
     except InvalidInput as error:
@@ -323,7 +324,7 @@ def _choose(agents: tuple[str, ...], *, all_detected: bool) -> list[str]:
 def _for_each(
     names: Sequence[str], work: Callable[[str], list[FileChange]]
 ) -> tuple[list[FileChange], list[str]]:
-    """Do it for each agent, whatever happens to the others; return what was done, and what went wrong."""
+    """Call `work` for each agent, even if it fails for others; return the changes and the failures."""
     changes: list[FileChange] = []
     failures: list[str] = []
     for name in names:
@@ -347,7 +348,7 @@ def _find_stores() -> str:
 
 
 def _find_project() -> str:
-    """Name the project that is meant: the repository around the current directory, else that directory."""
+    """Return the current project: the repository around the current directory, else that directory."""
     from shadowtree.agents.places import list_candidates
 
     return next(iter(list_candidates(os.path.realpath(current_directory()))))
@@ -358,7 +359,7 @@ def _is_changed(changes: Sequence[FileChange], name: str) -> bool:
 
 
 def _list_notes(name: str, scope: str) -> Iterator[str]:
-    """Say what the user still has to do, or should know."""
+    """List what the user still has to do, or should know."""
     if name in _NOTES:
         yield _NOTES[name]
     if scope != targets.USER and name in _PROJECT_NOTES:
@@ -413,7 +414,7 @@ def _describe_status(each: AgentStatus) -> str:
 
 
 def _stop_daemon() -> None:
-    """Stop what hooks have the daemon watch, unless hooks are still installed."""
+    """Have the daemon drop what it watches for hooks, unless hooks are still installed."""
     if list_installed(_find_stores()) or any(each.state != "no" for each in list_statuses()):
         return
     try:
@@ -439,4 +440,4 @@ def doctor(shared: Shared) -> int:
     findings = examine(shared, list_statuses())
     rows = [(each.level, escape(each.about), escape(each.todo or "")) for each in findings]
     emit(findings, [f"{level:7}  {about}{f'; {todo}' if todo else ''}" for level, about, todo in rows])
-    return 1 if any(each.level == "problem" for each in findings) else 0
+    return FAILED if any(each.level == "problem" for each in findings) else 0

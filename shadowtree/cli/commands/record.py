@@ -1,6 +1,6 @@
-"""The commands that record or decide what is recorded: `wrap`, `protect`, and what click needs of the others.
+"""The commands that record or decide what is recorded: `wrap`, `protect`, and the parameters of the others.
 
-Hosts call these others all the time: `cli.fast_commands` and `cli.run` do their work without click.
+Hosts call the others all the time: `cli.fast_commands` and `cli.run` do their work without click.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from click import Argument, Option
 from shadowtree.base.errors import InvalidInput
 from shadowtree.cli import fast_commands
 from shadowtree.cli import run as running
-from shadowtree.cli.app import DIRECTORY, PATH, command, complete_message, flag
+from shadowtree.cli.app import DIRECTORY, PATH, command, flag
+from shadowtree.cli.completion import complete_message
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_shadow, open_to_read
 from shadowtree.cli.format import escape
 from shadowtree.cli.hooks import hook as hooks
@@ -119,7 +120,7 @@ def hook(shared: Shared, agent: str, event: str | None) -> int:
     Examples:
       shadowtree hook claude-code < payload.json
     """
-    # `main` leads there without click: a mistake in an agent's settings must not stop the agent.
+    # `main` calls this without click, because a mistake in an agent's settings must not stop the agent.
     return hooks.run([agent, *([event] if event else [])])
 
 
@@ -131,6 +132,6 @@ run = command(
         Option(["--undo-on-fail"], is_flag=True, help="Undo what the command changed if it fails"),
         Option(["--best-effort"], is_flag=True, help="Run the command even if it cannot be recorded"),
     ],
-    # What comes after the first word of the command is not ours, options least of all.
+    # All words after the first word of the command belong to it, even options.
     context_settings={"allow_interspersed_args": False},
 )(running.run)

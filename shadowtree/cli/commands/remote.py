@@ -1,4 +1,4 @@
-"""The commands about other machines: remotes, push and fetch, clone and resume, files to carry along."""
+"""The commands about other machines: remotes, push and fetch, clone and resume, export and import."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from shadowtree.base.errors import InvalidInput, ShadowError, describe_size
 from shadowtree.base.frozen import replace
 from shadowtree.cli.app import DIRECTORY, PATH, command, flag, group
 from shadowtree.cli.commands.act import complete_back
+from shadowtree.cli.exit_codes import FAILED
 from shadowtree.cli.find_shadow import (
     Shared,
     absolute_path,
@@ -34,7 +35,7 @@ _AT = click.option("--at", metavar="ID", help="Go to the state after this messag
 
 
 class _Bars:
-    """A bar for each part of a transfer."""
+    """A progress bar for each part of a transfer."""
 
     def __init__(self) -> None:
         self._what = ""
@@ -337,7 +338,7 @@ def _tell_fetched(done: Fetched) -> int:
     emit(done, lines or ["Nothing new"])
     for refused in done.refused:
         say(f"refused session {refused.session!r}: {refused.reason}")
-    return 1 if done.refused else 0
+    return FAILED if done.refused else 0
 
 
 def _describe_resumed(done: Resumed) -> Iterator[str]:
@@ -360,7 +361,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 
 def _folder_of(url: str) -> str:
-    """Name the directory that a clone makes if none is given."""
+    """Return the directory that a clone makes if none is given."""
     name = url.rstrip("/").replace(":", "/").rpartition("/")[2].removesuffix(".git").removesuffix(".bundle")
     if not name or name in (".", ".."):
         raise InvalidInput("name the directory to make")

@@ -1,11 +1,12 @@
-"""The commands about sessions: which there are, and dropping one."""
+"""The commands about sessions: list them, and drop one."""
 
 from __future__ import annotations
 
 import click
 
 from shadowtree.base.errors import describe_size
-from shadowtree.cli.app import command, complete_session, flag, group
+from shadowtree.cli.app import command, flag, group
+from shadowtree.cli.completion import complete_session
 from shadowtree.cli.find_shadow import Shared, open_to_read
 from shadowtree.cli.format import count, describe_age, escape, join_rows
 from shadowtree.cli.output import ask, emit, now_ms

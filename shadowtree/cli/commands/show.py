@@ -1,4 +1,4 @@
-"""The commands that show the worktree, its messages, branches and trees; files stay as they are."""
+"""The commands that show the worktree, its messages, branches and trees; they change no files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,8 @@ import click
 import shadowtree
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import frozen
-from shadowtree.cli.app import (
-    COUNT_FROM_0,
-    PATH,
-    PathsCommand,
-    command,
-    complete_branch,
-    complete_message,
-    flag,
-    group,
-)
+from shadowtree.cli.app import COUNT_FROM_0, PATH, PathsCommand, command, flag, group
+from shadowtree.cli.completion import complete_branch, complete_message
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.format import escape, shorten_ids
 from shadowtree.cli.output import emit, find_width, now_ms, writes_json
@@ -50,18 +42,18 @@ if TYPE_CHECKING:
     from shadowtree.base.arguments import MessageFilter
 
 LOGGED = 20
-"""How many messages the log shows to people who do not say how many they want."""
+"""How many messages the log shows to people by default."""
 COUNTED_FILES = 200
-"""Of messages that changed more files the log does not count lines."""
+"""The log does not count the lines of messages that changed more files."""
 COUNTING_S = 1.0
-"""For how long the log counts lines; the older messages are left without."""
+"""How long the log counts lines; after that, older messages are shown without counts."""
 _DAYS = {"today": 0, "yesterday": 1}
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @frozen
 class Details:
-    """What the log shows of each message beside its row."""
+    """What the log shows of each message in addition to its row."""
 
     patch: bool
     stat: bool
@@ -226,7 +218,7 @@ def diff(
     if has_stat:
         emit(diffs, render_stat(diffs))
         return
-    # Into a file or a pipe the lines go as they are, so that `git apply` can take them.
+    # Into a file or a pipe, lines are written as they are, so that `git apply` accepts them.
     emit(diffs, render_diff(diffs, escape_content=sys.stdout.isatty()), utf8=True)
 
 
@@ -350,9 +342,9 @@ def drop(shared: Shared, name: str) -> None:
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Read a point in time: an age such as `2h`, a day such as `yesterday`, or a date, perhaps with a time.
+    """Parse a point in time: an age such as `2h`, a day such as `yesterday`, or a date, perhaps with a time.
 
-    `now` is aware; a text without a time zone is in the time zone of `now`.
+    `now` has a time zone, which also applies to a text without one.
     """
     if text in _DAYS:
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -370,7 +362,7 @@ def parse_since(text: str, now: datetime) -> datetime:
 def _read_last(
     shadow: shadowtree.Shadow, count: int | None, which: MessageFilter
 ) -> tuple[list[Message], bool]:
-    """Read so many of the last messages, or all, and tell whether there are more."""
+    """Return the last `count` messages, or all, and whether there are more."""
     if not count:
         return shadow.messages(**which), False
     one_more: MessageFilter = {**which, "last": count + 1}
@@ -381,7 +373,7 @@ def _read_last(
 def _count_lines(
     shadow: shadowtree.Shadow, messages: Sequence[Message], known: Sequence[Sequence[FileDiff] | None]
 ) -> list[LineCount]:
-    """Count added and removed lines, from the newest message on, as long as it is quick."""
+    """Count added and removed lines, newest message first, for at most about `COUNTING_S`."""
     counts: list[LineCount] = [None] * len(messages)
     stop = time.monotonic() + COUNTING_S
     for place in reversed(range(len(messages))):
@@ -396,7 +388,7 @@ def _count_lines(
 
 
 def _render_details(message: Message, diffs: Sequence[FileDiff] | None, details: Details) -> list[str]:
-    """Return what stands below the row of a message in the log, and an empty line after it."""
+    """Return the lines below the row of a message in the log, with an empty line at the end."""
     lines: list[str] = []
     if details.steps:
         lines += [f"    {line}" for line in list_steps(message.steps)]
@@ -408,7 +400,7 @@ def _render_details(message: Message, diffs: Sequence[FileDiff] | None, details:
 
 
 def _to_json(message: Message, diffs: Sequence[FileDiff] | None, details: Details) -> dict[str, object]:
-    """Return an entry of the log, with what was asked for beside it: figures are a diff without patches."""
+    """Return an entry of the log with the requested details; --stat is a diff without patches."""
     document: dict[str, object] = message.to_dict()
     if diffs is not None:
         entries = [each.to_dict() for each in diffs]

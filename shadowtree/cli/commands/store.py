@@ -1,4 +1,4 @@
-"""The commands about the store: what makes it, what it takes and keeps, whether it is sound."""
+"""The commands about the store: its size, what it keeps, whether it is sound, and its removal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from shadowtree.base.errors import (
     describe_size,
 )
 from shadowtree.base.frozen import frozen, replace
-from shadowtree.cli.app import COUNT, COUNT_FROM_0, PATH, command, complete_message, complete_session, flag
+from shadowtree.cli.app import COUNT, COUNT_FROM_0, PATH, command, flag
+from shadowtree.cli.completion import complete_message, complete_session
+from shadowtree.cli.exit_codes import FAILED, STORE_DAMAGED
 from shadowtree.cli.find_shadow import (
     Shared,
     absolute_path,
@@ -33,9 +35,6 @@ from shadowtree.cli.views import store as view
 from shadowtree.config.settings import read_config
 from shadowtree.results.reports import KnownStore, PathFigure, Removal
 from shadowtree.results.result import Result
-
-NOT_OK = 15
-"""The exit code of a check that found something wrong."""
 
 
 @command()
@@ -130,7 +129,7 @@ def _gc_all(shared: Shared, *, dry_run: bool) -> int:
     for each in found:
         for warning in each.swept.warnings if each.swept is not None else ():
             warn(f"{each.worktree}: {warning}")
-    return 1 if any(each.swept is None for each in found) else 0
+    return FAILED if any(each.swept is None for each in found) else 0
 
 
 def _remove_orphans(*, is_agreed: bool, dry_run: bool) -> int:
@@ -145,7 +144,7 @@ def _remove_orphans(*, is_agreed: bool, dry_run: bool) -> int:
     unseen = sum(not known.is_trusted for known in removal.kept)
     if unseen:
         say(f"{count(unseen, 'store')} could not be read")
-    return 1 if unseen else 0
+    return FAILED if unseen else 0
 
 
 @frozen
@@ -193,7 +192,7 @@ def destroy(shared: Shared, is_all: bool, yes: bool, dry_run: bool) -> int:
 
 
 def _destroy_all(shared: Shared, *, is_agreed: bool, dry_run: bool) -> int:
-    """Remove every store, one after the other; what cannot be removed is named."""
+    """Remove every store, one after the other; report those that cannot be removed."""
     found = shadowtree.list_stores(os.environ)
     planned = Removal([known.store for known in found], sum(known.bytes for known in found), [], True)
     if dry_run or not found:
@@ -212,18 +211,18 @@ def _destroy_all(shared: Shared, *, is_agreed: bool, dry_run: bool) -> int:
     emit(done, view.render_destroyed(done))
     if kept:
         say(f"{count(len(kept), 'store')} could not be removed")
-    return 1 if kept else 0
+    return FAILED if kept else 0
 
 
 def _find_store(shared: Shared) -> KnownStore:
-    """Find the store that is meant: the one that is named, wherever its worktree is, or this directory's.
+    """Find the store to destroy: the one given by --store, wherever its worktree is, or this directory's.
 
-    A variable names none: it may be left from another project.
+    A store from SHADOWTREE_STORE must be this directory's: the variable may be left from another project.
     """
     if shared.store is not None:
         return describe_store(shared.store)
     with shadowtree.Shadow(find_wrapped(shared)) as shadow:
-        # Which finds the store of a directory that was moved.
+        # This finds the store of a directory that was moved.
         _ = shadow.is_wrapped
         return describe_store(shadow.store)
 
@@ -232,11 +231,11 @@ def _destroy(shared: Shared, known: KnownStore) -> None:
     if known.worktree is not None:
         from shadowtree.cli.commands.watch import stop_serving
 
-        # Or what the daemon records by itself would make a new store at once.
+        # Otherwise the daemon might record by itself, and so make a new store at once.
         stop_serving(known.worktree, known.store)
     if known.state == "there" and known.worktree is not None:
         shadow = shadowtree.Shadow(known.worktree, store=known.store, settings=shared.settings)
-        # A damaged store cannot be recovered any more, and need not be.
+        # A damaged store cannot be recovered, and need not be.
         with suppress(StoreDamaged), warning_of_recovery(shadow):
             shadow.destroy()
             return
@@ -278,7 +277,7 @@ def check(shared: Shared, read_data: bool, repair: bool, forget_lost: bool, dry_
     if report.ok:
         return 0
     say(f"the store is damaged: {count(len(report.problems), 'problem')}")
-    return NOT_OK
+    return STORE_DAMAGED
 
 
 @command()
@@ -366,7 +365,7 @@ def forget(
             gc=not no_gc,
         )
     emit(found, view.render_forgotten(found), warnings=found.warnings)
-    return 1 if is_remote and not dry_run and _replace_pushed(shared) else 0
+    return FAILED if is_remote and not dry_run and _replace_pushed(shared) else 0
 
 
 @command()
@@ -434,13 +433,13 @@ def purge(
         purged = replace(purged, remotes=_replace_pushed(shared))
     emit(purged, view.render_purged(purged))
     if purged.complete or dry_run:
-        return 1 if is_remote and purged.remotes and not dry_run else 0
+        return FAILED if is_remote and purged.remotes and not dry_run else 0
     say("; ".join(view.list_left_of_purge(purged)))
-    return 1
+    return FAILED
 
 
 def _replace_pushed(shared: Shared) -> list[str]:
-    """Let the remotes keep nothing of what is not here any more; list those that could not be reached."""
+    """Push with --replace to all remotes that were pushed to; return the names of those that failed."""
     failed = []
     with open_shadow(shared, find_wrapped(shared)) as shadow:
         for remote in shadow.remotes.all():

@@ -1,4 +1,4 @@
-"""The command that keeps worktrees warm: it starts the daemon, reports what it does, and stops it."""
+"""The command that has worktrees watched: it starts the daemon, reports what it does, and stops it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 
 from shadowtree.base.errors import DaemonFailed, InvalidInput
 from shadowtree.cli.app import command, flag, group
+from shadowtree.cli.exit_codes import FAILED
 from shadowtree.cli.find_shadow import Shared, current_directory
 from shadowtree.cli.format import count, describe_age, escape
 from shadowtree.cli.output import ProgressBar, emit, now_ms, say, write_lines, writes_json
@@ -122,7 +123,7 @@ def stop_serving(worktree: str, store: str) -> None:
 
 
 def stop_hook_serving() -> None:
-    """Have the daemon drop what it watches for hooks of agents alone."""
+    """Have the daemon drop the worktrees that it watches only for hooks of agents."""
     client = find_to_oversee(Endpoint(os.environ)) if Endpoint.is_used(os.environ) else None
     if client is None:
         return
@@ -133,7 +134,7 @@ def stop_hook_serving() -> None:
 
 
 def _find_place(shared: Shared) -> tuple[str, str | None]:
-    """Name where this is, and the store if one is given: so the daemon finds the worktree that is meant."""
+    """Return this directory, and the store if one is given, for the daemon to find the worktree."""
     store = shared.store or os.environ.get("SHADOWTREE_STORE")
     return os.path.realpath(current_directory()), os.path.realpath(store) if store else None
 
@@ -146,7 +147,7 @@ def _report_served(served: dict[str, Any], how: str) -> None:  # Any: JSON
 
 
 def _hold(client: Client, served: dict[str, Any]) -> int:  # Any: JSON
-    """Hold the worktree until the user presses Ctrl-C, which is no failure."""
+    """Keep the worktree watched until the user presses Ctrl-C, which is not a failure."""
 
     def report_burst(message: Message) -> None:
         if not writes_json():
@@ -159,7 +160,7 @@ def _hold(client: Client, served: dict[str, Any]) -> int:  # Any: JSON
     except KeyboardInterrupt:
         return 0
     say(f"{served['worktree']} is no longer watched: {why}")
-    return 1
+    return FAILED
 
 
 def _stop_one(shared: Shared) -> list[str]:
@@ -172,7 +173,7 @@ def _stop_one(shared: Shared) -> list[str]:
 
 
 def end_daemon_if_any() -> list[str] | None:
-    """End the daemon, of whatever version, and name what it says that it served; None: there is none."""
+    """End the daemon, whatever its version, and return the worktrees it served; None: there is no daemon."""
     place = Endpoint(os.environ)
     try:
         client = find_to_oversee(place)
@@ -189,7 +190,7 @@ def end_daemon_if_any() -> list[str] | None:
 
 
 def _to_json(found: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
-    """Return the documented JSON of what the daemon says: times as text, names without units and prefixes."""
+    """Return the documented JSON of the daemon's answer: times as text, names without units and prefixes."""
     document = {}
     for key, value in found.items():
         name = key.removesuffix("_ms").removesuffix("_s").removeprefix("is_")

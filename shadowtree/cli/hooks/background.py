@@ -1,7 +1,7 @@
-"""Have the daemon serve a worktree, without waiting: a process of its own starts it and asks for it.
+"""Have the daemon serve a worktree, without waiting: a separate process starts the daemon and requests it.
 
-That process is detached: it has its own session, no descriptor of the agent's, `/` as its directory,
-and of the environment only what says where things are. The agent's keys stay out of it, and of the daemon.
+That process is detached: it has its own session, none of the agent's descriptors, `/` as its directory, and
+only the environment variables that say where things are. So neither it nor the daemon gets the agent's keys.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ import shadowtree
 from shadowtree.base.errors import DaemonFailed, ShadowError
 from shadowtree.cli.hooks.log import write_line
 from shadowtree.daemon import wire
-from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.daemon.endpoint import PER_COMMAND_VARIABLES, Endpoint
 from shadowtree.results.turns import TurnEvent
 from shadowtree.system.locations import VARIABLE_PREFIX, Places
 
 IDLE_S = 30 * 60.0
-"""A worktree that no hook or command used for so long is dropped, and the daemon ends after the last one."""
+"""A worktree that no hook or command uses for this long is dropped; after the last one the daemon ends."""
 WATCH_SHARE = 0.25
-"""How much of the inotify watches that a user may have such worktrees take."""
+"""The share of the user's inotify watches that such worktrees may take."""
 _VARIABLES = frozenset({"HOME", "PATH", "LANG"})
 _PREFIXES = ("XDG_", VARIABLE_PREFIX)
-_NOT_ITS_OWN = ("SHADOWTREE_STORE", "SHADOWTREE_SESSION")
 _MOST_BYTES = 60_000
-"""What a pipe takes at once."""
+"""What a pipe holds before anybody reads from it."""
 
 _CODE = """\
 import sys
@@ -39,7 +38,7 @@ serve()
 def serve_in_background(
     environ: Mapping[str, str], agent: str, worktree: str, session: str, missed: TurnEvent | None
 ) -> None:
-    """Start a process that has the daemon serve a worktree; it records a turn that was `missed` meanwhile."""
+    """Start a process that has the daemon serve a worktree, and record the turn that was `missed`, if any."""
     frame = wire.pack_frame((agent, worktree, session, wire.encode(missed)))
     if len(frame) > _MOST_BYTES:
         frame = wire.pack_frame((agent, worktree, session, None))
@@ -69,12 +68,12 @@ def select(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if (name in _VARIABLES or name.startswith(_PREFIXES)) and name not in _NOT_ITS_OWN
+        if (name in _VARIABLES or name.startswith(_PREFIXES)) and name not in PER_COMMAND_VARIABLES
     }
 
 
 def serve() -> None:
-    """Be that process."""
+    """Run as the detached process."""
     with open(0, "rb", closefd=False) as given:
         content = given.read()
     agent, worktree, session, encoded = wire.unpack_frame(content[wire.HEADER_BYTES :])

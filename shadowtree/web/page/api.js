@@ -2,7 +2,7 @@
 
 const TOKEN_KEY = "shadowtree-token";
 
-/** A request that was refused; `body` is what the server said. */
+/** A request that was refused; `body` is the server's answer. */
 class Refused extends Error {
   constructor(status, body) {
     super(body.message || `the server answered ${status}`);
@@ -66,9 +66,9 @@ async function readAnswer(answer) {
   return body;
 }
 
-/** Follow the events for ever, from update `after` on. Calls `onUpdate` for each, and for each new connection.
+/** Follow the events forever, from update `after` on. Calls `onUpdate` for each, and for each new connection.
  *
- * A tab that nobody sees hangs up: browsers allow six connections to one server, for all tabs together.
+ * A hidden tab hangs up: browsers allow six connections to one server, for all tabs together.
  */
 async function follow({ after, onUpdate, onState }) {
   for (let wait = 250; ; wait = Math.min(wait * 2, 4000)) {
@@ -90,7 +90,7 @@ async function follow({ after, onUpdate, onState }) {
   }
 }
 
-/** Wait until somebody sees this tab. */
+/** Wait until this tab is visible. */
 function whenVisible() {
   if (!document.hidden) return null;
   return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));

@@ -30,7 +30,7 @@ function openDialog({ title, about = "", body, foot = [], isLarge = false, onClo
   return { dialog, heading, aboutLine, content, footer };
 }
 
-/** The browser gives the focus back, unless what had it was drawn anew. */
+/** Focus the chosen turn, if the browser could not give the focus back because its element was redrawn. */
 function restoreFocus() {
   if (document.activeElement === document.body && !document.querySelector("dialog[open]")) turnList.focus(state.chosen);
 }

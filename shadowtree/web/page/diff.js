@@ -103,7 +103,7 @@ async function readSavedEdits(turn, files) {
   return { wanted, files: answer.files.filter((file) => paths.includes(file.path)) };
 }
 
-/** They have no button: what "as the last turn left it" means depends on the acts since. */
+/** Draw saved edits without a button: what "as the last turn left it" means depends on the acts since. */
 function drawSavedEdits(turn, { wanted, files }) {
   const about = "These edits were saved with your last undo or redo, and are still in your files:";
   return [el("p.file-note", {}, about), ...listAll(files, (file) => drawFile(null, wanted, file, true))];
@@ -403,7 +403,7 @@ function unifiedRows(rows, painter) {
   );
 }
 
-/** Deleted lines on the left beside added ones on the right. */
+/** Deleted lines on the left, next to added ones on the right. */
 function splitRows(rows, painter) {
   const made = [];
   for (let at = 0; at < rows.length;) {

@@ -57,7 +57,7 @@ function visible(text) {
   return String(text).replace(HIDDEN, escapeHidden);
 }
 
-/** The same for a longer text, which keeps its lines and tabs. */
+/** Make hidden characters of a longer text visible, except line breaks and tabs. */
 function visibleLines(text) {
   return String(text).replace(HIDDEN, (found) => (found === "\n" || found === "\t" ? found : escapeHidden(found)));
 }
@@ -127,7 +127,7 @@ function letter(name, word = STATUS_WORDS[name]) {
   );
 }
 
-/** Tell a screen reader. */
+/** Have a screen reader say a text. */
 function speak(text) {
   $("spoken").textContent = text;
 }

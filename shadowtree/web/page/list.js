@@ -86,7 +86,7 @@ class VirtualList {
     }
   }
 
-  /** Make a row if it is new or changed, and put it where it belongs, in the order that a reader hears. */
+  /** Make a row if it is new or changed, and put it where it belongs in the order of a screen reader. */
   place(index) {
     const item = this.items[index];
     const sign = this.sign(item);
@@ -110,7 +110,7 @@ class VirtualList {
     this.canvas.insertBefore(row, after || null);
   }
 
-  /** Put a new row in an old one's place; what had the focus there has it here. */
+  /** Replace an old row by a new one, which gets the focus of the old one. */
   swap(old, row) {
     const part = old.contains(document.activeElement) ? document.activeElement.dataset.part : null;
     this.sizes.unobserve(old);

@@ -135,7 +135,7 @@ function refreshChosen() {
   if (diffSign(chosenTurn()) !== drawnSign) drawDiff();
 }
 
-/** The corner costs more than the rest: a moment later, and once for several updates. */
+/** Draw the corner a little later, once for several updates, because it costs more than the rest. */
 function refreshCorner() {
   clearTimeout(cornerTimer);
   cornerTimer = setTimeout(readCorner, state.status ? CORNER_MS : FIRST_CORNER_MS);

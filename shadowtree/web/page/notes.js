@@ -40,7 +40,7 @@ function note({ title, lines = [], action = null, isBad = false }) {
 
 const noteError = (error) => note({ title: "That did not work", lines: [error.message], isBad: true });
 
-/** Tell what an act did, and offer the way back. */
+/** Report what an act did, and offer the way back. */
 function noteOutcome(ask, outcome) {
   const { back_call: back, complete, notes, skipped } = outcome;
   dropWaysBack();

@@ -21,12 +21,12 @@ function askPlan(ask) {
   return new PlanSheet(ask).plan();
 }
 
-/** The dialog of one act: what is asked for, what is chosen for files of yours, and the plan that is shown. */
+/** The dialog of one act: the request, the choices for files of yours, and the plan. */
 class PlanSheet {
   constructor(ask) {
     this.ask = ask;
-    this.own = new Map(); // path to what the server says of the conflict there
-    this.choices = new Map(); // path to what is chosen; your own edits are kept unless you say otherwise
+    this.own = new Map(); // by path: the server's description of the conflict
+    this.choices = new Map(); // by path: the choice; your own edits are kept by default
     this.round = 0;
     this.apply = button("Working…", () => this.run(), ".primary", { disabled: true });
     this.saved = el("span.muted.grow", {}, "Your present files are saved first. You can go back.");
@@ -53,7 +53,7 @@ class PlanSheet {
     };
   }
 
-  /** Find the conflicts of today, keep what is chosen for those that are still there, and show the plan. */
+  /** Find the current conflicts, keep the choices for those that are still there, and show the plan. */
   async plan(notice = null) {
     const earlier = this.choices;
     this.own.clear();
@@ -77,7 +77,7 @@ class PlanSheet {
     }
   }
 
-  /** Ask what would happen; with `diff` also where a merge would collide, which takes longer. */
+  /** Request the plan; with `diff`, also where a merge would collide, which takes longer. */
   dryRun(how = {}) {
     return post(this.ask.route, this.request({ dry_run: true, ...how }));
   }
@@ -124,7 +124,7 @@ class PlanSheet {
     return [el("h3", {}, `Edited by you since (${this.own.size})`), ...drawn];
   }
 
-  /** One file of yours: unticked, with the choices and the lines that collide. `now` is what would become of it. */
+  /** One file of yours: unticked, with the choices and the lines that collide. `now` is what would happen to it. */
   drawOwn(file, now, index) {
     const isStuck = now.action === "conflict";
     const outcome = el("span.what", {}, isStuck ? "cannot be merged" : ACTIONS[now.action][1]);
@@ -175,7 +175,7 @@ class PlanSheet {
     return el("label", {}, input, CHOICES[choice]);
   }
 
-  /** The plan is drawn anew after a choice; the focus stays. */
+  /** The name of the part that has the focus, for `refocus` after the plan was redrawn. */
   focusName() {
     return this.parts.content.contains(document.activeElement) ? document.activeElement.dataset.part : null;
   }
@@ -214,7 +214,7 @@ class PlanSheet {
   }
 }
 
-/** Whether nothing was done is known only if the server said so. */
+/** Say why an act was not done; only an answer of the server proves that nothing was done. */
 function whyNotDone(error) {
   if (error.status === 409)
     return "Something changed since this was shown, so nothing was done. This is what would happen now.";
@@ -241,7 +241,7 @@ function planSentence(plan) {
   return `This ${[parts.slice(0, -1).join(", "), parts.at(-1)].filter(Boolean).join(" and ")}.`;
 }
 
-/** A reason as the server gives it, with the turn's number, which is on the page, in place of the message's id. */
+/** The server's reason, with the turn's number, which the page shows, in place of the message's id. */
 function readableReason(reason) {
   return visible(reason).replace(/message '([^']+)'/g, (said, id) => {
     const turn = state.byMessage.get(id);
@@ -266,7 +266,7 @@ function drawOthers(plan, own) {
 
 const MOST_LINES = 400;
 
-/** A list in which the rest waits for a click if it is very long. */
+/** A list; if it is very long, a click shows the rest. */
 function listAll(items, draw) {
   const rest = items.slice(MOST_LINES);
   const more = rest.length
@@ -297,7 +297,7 @@ function turnsOf(ids) {
 const planTurn = (turn) =>
   el("div.plan-file", {}, el("span.muted", {}, turn.label), el("span", {}, firstLine(turn.text)));
 
-/** Lines that both changed: yours beside what the act would write. */
+/** Lines that both sides changed: yours next to those that the act would write. */
 function drawHunk(hunk) {
   const side = (title, text) =>
     el("div", {}, el("h4", {}, title), el("pre", { tabindex: 0 }, text ? visibleLines(text) : "(nothing)"));

@@ -1,4 +1,4 @@
-// What the page knows: one session's rows, grouped into turns, and what is chosen. Changed here and drawn by `draw`.
+// The state of the page: one session's rows, grouped into turns, and the choice. Changed here and drawn by `draw`.
 
 const FIRST_ROWS = 400;
 
@@ -121,7 +121,7 @@ function makeLine() {
   return [START, ...line.filter((turn) => !isAhead(turn)), ...now, ...line.filter(isAhead)].filter(isShown);
 }
 
-/** Undone, and in the way of redo: a turn that was undone alone keeps its place in the line. */
+/** Whether redo can bring a turn back: one that was undone alone keeps its place in the line. */
 const isUndone = (turn) => turn.kind === "turn" && turn.state === "undone" && !turn.marks.has("out");
 const isOff = (turn) => turn.kind === "turn" && (turn.state === "undone" || turn.state === "archived");
 
@@ -136,7 +136,7 @@ function isShown(turn) {
 /** The content of a message never changes once it has ended. */
 const detailsKey = (row) => `${state.session}\n${row.id}\n${row.state === "open" ? state.document.number : row.files}`;
 
-/** Return the details of all messages of a turn if they are here; otherwise ask for them and return null. */
+/** Return the details of all messages of a turn if they are here; otherwise request them and return null. */
 function turnDetails(turn) {
   const found = turn.messages.map((row) => details.get(detailsKey(row)));
   if (found.every((each) => each && !(each instanceof Promise))) return found;

@@ -1,4 +1,4 @@
-// The turns in the middle: what was asked, by which agent, which files; and what you can do with each.
+// The turns in the middle: the prompt, agent and files of each, and the acts on it.
 
 const TURN_HEIGHT = 86;
 let turnList;
@@ -138,7 +138,7 @@ function turnFacts(turn) {
   ].flat();
 }
 
-/** Kinds of badges, each with what it says of a turn if it has something to say. */
+/** Kinds of badges, each with a function that returns its text for a turn, if it has one. */
 const BADGES = [
   ["open", (turn) => turn.state === "open" && "at work"],
   ["undone", undoneText],
@@ -189,7 +189,7 @@ function listFew(files) {
 
 const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
 
-/** What folds out: the whole text, the files, and the steps of each message. */
+/** The part that folds out: the whole text, the files, and the steps of each message. */
 function drawMore(turn, found) {
   if (!found) return el("div.turn-more", {}, el("p.muted", {}, "Loading…"));
   return el(
