@@ -488,8 +488,11 @@ def test_a_subscription_whose_begin_is_cancelled_is_closed(
 
 
 def test_several_tasks_share_one_shadow(host: AsyncShadow, worktree: Path) -> None:
+    files = make_tree(worktree.parent / "files", {f"f{number}": str(number) for number in range(8)})
+
     async def work(number: int) -> None:
-        make_tree(worktree, {f"f{number}": str(number)})
+        # A file that is written in place may be recorded by another task while it is still empty.
+        (files / f"f{number}").rename(worktree / f"f{number}")
         await host.snapshot(f"m{number}")
 
     async def story() -> None:
