@@ -1,10 +1,10 @@
-"""One engine for sweeps: every scene is hit by every fault at every one of its points.
+"""One engine for sweeps: every scene is hit by every fault, at one of its points after another.
 
-`tox -e sweep` does all of that, with two exceptions: each point is hit by only one of the errors other than
-EIO and a full disk, and only one in three reads is hit. The ordinary run takes a fifth of the writes of each
-scene, ten at most, and hits each with one fault, every second time a kill. Which writes and which faults
-depends on the commit. The turn is printed at the end of a run and with each failure; `SHADOWTREE_SWEEP_TURN`
-repeats it.
+`tox -e sweep` kills at every write and makes every call fail with EIO. Of the other faults it hits one point
+in two, three or nine (`Fault.every`), and with only one of the errors other than EIO and a full disk. The
+ordinary run takes a fifth of the writes of each scene, ten at most, and hits each with one fault, every
+second time a kill. Which points and which faults depends on the commit. The turn is printed at the end of a
+run and with each failure; `SHADOWTREE_SWEEP_TURN` repeats it.
 """
 
 from __future__ import annotations
@@ -276,8 +276,10 @@ def _outcome_of(act: Callable[[], object]) -> object:
         return error
 
 
-def _fault(name: str, counts: Callable[[Scene], int], strike: Callable[..., Hit], **more: object) -> Fault:
-    return Fault(name, counts, partial(strike, name, **more))
+def _fault(
+    name: str, counts: Callable[[Scene], int], strike: Callable[..., Hit], every: int = 1, **more: object
+) -> Fault:
+    return Fault(name, counts, partial(strike, name, **more), every)
 
 
 def _one_of(name: str, faults: Sequence[Fault], every: int = 1) -> Fault:
@@ -292,17 +294,17 @@ def _one_of(name: str, faults: Sequence[Fault], every: int = 1) -> Fault:
 KILL = _fault("kill", count_writes, kill)
 OFTEN = [
     _fault("EIO", count_calls, fail, code=errno.EIO),
-    _fault("ENOSPC, from then on", count_calls, fail, code=errno.ENOSPC, forever=True),
+    _fault("ENOSPC, from then on", count_calls, fail, every=2, code=errno.ENOSPC, forever=True),
     _fault("a bad timeline", count_rows, fail_timeline),
-    _fault("Ctrl-C", count_writes, interrupt),
-    _fault("second process", count_writes, visit),
-    _fault("git gc", count_writes, kill_and_collect),
-    _fault("bit flip", count_flips, flip),
+    _fault("Ctrl-C", count_writes, interrupt, every=3),
+    _fault("second process", count_writes, visit, every=3),
+    _fault("git gc", count_writes, kill_and_collect, every=3),
+    _fault("bit flip", count_flips, flip, every=2),
 ]
 """The faults of the ordinary run, in addition to kills."""
 HOW_LONG = {"": False, ", from then on": True}
 RARELY = [
-    _fault("kill inside a write", count_calls, kill, at_calls=True),
+    _fault("kill inside a write", count_calls, kill, every=3, at_calls=True),
     _fault("a bad timeline, from then on", count_rows, fail_timeline, forever=True),
     _one_of(
         "another error",
@@ -315,6 +317,7 @@ RARELY = [
             for code in (errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EMFILE)
             for how, forever in HOW_LONG.items()
         ],
+        every=3,
     ),
     _one_of(
         "an error while it reads",
@@ -330,7 +333,7 @@ RARELY = [
             for code in (errno.EIO, errno.EACCES, errno.EMFILE)
             for how, forever in HOW_LONG.items()
         ],
-        every=3,
+        every=9,
     ),
 ]
 """The faults that only `tox -e sweep` tries."""

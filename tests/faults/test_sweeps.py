@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 from shadowtree.system import disk
-from tests.faults.engine import FAULTS, KILL, OFTEN, Hit, Scene, choose_points, strike, sweep_all, sweep_some
+from tests.faults.engine import (
+    FAULTS,
+    KILL,
+    OFTEN,
+    Fault,
+    Hit,
+    Scene,
+    choose_points,
+    strike,
+    sweep_all,
+    sweep_some,
+)
 from tests.faults.scenes import SCENES, make_scene
 from tests.support.limits import TINY, use_limits
 from tests.support.stories import Told, sweep
@@ -121,3 +132,18 @@ def test_after_enough_turns_every_point_was_hit_by_every_fault(
 
     assert hits["kill"] == hits["Ctrl-C"] == hits["second process"] == set(range(1, 61))
     assert hits["bit flip"] == set(range(1, scene.measure(FAULTS["bit flip"]) + 1))
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
+def test_turns_of_the_sweep_hit_each_point_once(
+    fault: Fault, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Careless(worktree)
+    hits: list[int] = []
+    monkeypatch.setattr(scene, "measure", lambda fault: 20)
+    monkeypatch.setattr("tests.faults.engine.strike", lambda scene, fault, number: hits.append(number))
+    for turn in range(fault.every):
+        monkeypatch.setattr("tests.faults.engine.this_turn", lambda turn=turn: turn)
+        sweep_all(scene, fault)
+
+    assert sorted(hits) == list(range(1, 21))
