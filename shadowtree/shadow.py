@@ -477,22 +477,14 @@ class Shadow:
             return recorder.track(is_wrap=is_wrap)
 
     def _plan(self, request: requests.Request, options: requests.Options) -> Plan:
-        from shadowtree.revert.act import plan_nothing, preview
+        from shadowtree.access import acts
 
-        nothing, now_ms = plan_nothing(request), self._access.now_ms
-        return self._access.read_or(nothing, preview, self._session, request, options, now_ms)
+        return acts.plan(self._access, self._session, request, options)
 
     def _act(self, request: requests.Request, options: requests.Options) -> Outcome:
-        """Carry out an act or plan it; add notes about recovery before it and the budget after it."""
-        if options.dry_run or self._access.lacks_store:
-            return replace(self._plan(request, options).outcome, dry_run=options.dry_run)
-        from shadowtree.revert.act import run
+        from shadowtree.access import acts
 
-        access, now_ms, known = self._access, self._access.now_ms, len(self._access.recovered)
-        with access.writing() as (opened, site, _):
-            done = run(opened, site, self._session, request, options, now_ms, self._cancellation)
-        notes = [*done.notes, *access.recovered[known:], *access.keep_budget()]
-        return replace(done, back=access.add_store_option(done.back), notes=notes)
+        return acts.act(self._access, self._session, request, options, self._cancellation)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:

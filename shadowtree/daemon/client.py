@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 import shadowtree
-from shadowtree.base.errors import DaemonFailed, PerhapsDone
+from shadowtree.base.errors import DaemonFailed, NotConfirmed, PerhapsDone
 from shadowtree.daemon import wire
 from shadowtree.daemon.endpoint import Endpoint
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     Progress = Callable[[int, int], None]
-    Confirm = Callable[[shadowtree.Plan], bool]
 else:
     # Built into Python; the module `signal` takes milliseconds to wrap it.
     import _signal as signal
@@ -62,8 +61,6 @@ class Client:
         self._endpoint = endpoint
         self._connection = connection
         self._is_cancelled = False
-        self._is_asking = False
-        """The user is being asked, and may answer with Ctrl-C."""
         self.is_understood = True
         """The daemon has this version, so it understands requests about itself."""
         self.session = "default"
@@ -171,25 +168,26 @@ class Client:
     ) -> Any:  # Any: the method's result
         """Have the daemon call a method of a shadow; raise what it raises, Without or Lost.
 
-        Without a session, the one that recorded last is used.
+        Without a session, the one that recorded last is used. With `confirm`, an act that must be confirmed
+        raises NotConfirmed.
         """
-        progress, confirm = named.get("progress"), named.get("confirm")
+        progress = named.get("progress")
         encoded = {
             name: wire.encode(value) for name, value in named.items() if name not in ("progress", "confirm")
         }
-        wishes = [progress is not None, confirm is not None]
+        wishes = [progress is not None, named.get("confirm") is not None]
         try:
             self.send("call", method, session, wire.encode(arguments), encoded, wishes)
         except OSError as error:
             raise Lost(is_alive=False) from error
-        return self._follow(progress, confirm)
+        return self._follow(progress)
 
-    def _follow(self, progress: Progress | None, confirm: Confirm | None = None) -> Any:  # Any: what was sent
+    def _follow(self, progress: Progress | None) -> Any:  # Any: what was sent
         """Process the daemon's reports until the work is over; return its result."""
         self._is_cancelled = False
         number = None
         self._connection.settimeout(self._endpoint.timing.silence_s)
-        with _calling_on_interrupt(self._interrupt):
+        with _calling_on_interrupt(self._cancel):
             while True:
                 try:
                     kind, *rest = self.receive()
@@ -210,25 +208,6 @@ class Client:
                     progress(*rest)
                 elif kind == "recovered":
                     self.recovered.extend(*rest)
-                elif kind == "confirm" and confirm is not None:
-                    self._answer(confirm, wire.decode(rest[0]))
-
-    def _answer(self, confirm: Confirm, plan: shadowtree.Plan) -> None:
-        """Ask the user to agree to a plan, and send the answer; Ctrl-C cancels the work instead."""
-        self._is_asking = True
-        try:
-            is_agreed = confirm(plan)
-        except KeyboardInterrupt:
-            self._cancel()
-            return
-        finally:
-            self._is_asking = False
-        self.send("answer", bool(is_agreed))
-
-    def _interrupt(self) -> None:
-        if self._is_asking:
-            raise KeyboardInterrupt
-        self._cancel()
 
     def _cancel(self) -> None:
         self._is_cancelled = True
@@ -337,6 +316,11 @@ class RemoteShadow:
         if self._is_served:
             try:
                 return self._client.call(method, self._session, list(arguments), named)
+            except NotConfirmed as error:
+                # Nothing is held while the user thinks, so the plan may be outdated by then.
+                if not named["confirm"](error.plan):
+                    raise
+                return self._call(method, *arguments, **{**named, "confirm": None, "expect": error.plan.id})
             except (Without, Lost) as left:
                 self._client.close()
                 self._is_served = False

@@ -1,8 +1,8 @@
 """The daemon itself: one event loop that answers commands, one conversation with each of them.
 
 All state belongs to the loop's thread. Work on a shadow blocks, so another thread does it, one request at a
-time for each worktree. That thread uses only `Work.tell` and `Work.ask` to reach the loop. So a command can
-cancel its work or die at any time, and is informed regularly that the work goes on.
+time for each worktree. That thread uses only `Work.tell` to reach the loop. So a command can cancel its work
+or die at any time, and is informed regularly that the work goes on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
-from queue import SimpleQueue
 
 import shadowtree
 from shadowtree.base.errors import DaemonFailed, Locked, ShadowError
@@ -24,7 +23,7 @@ from shadowtree.base.frozen import replace
 from shadowtree.daemon import wire
 from shadowtree.daemon.endpoint import Endpoint, Listening
 from shadowtree.daemon.worktrees import Cancelled, Gone, Served, Wish, Worktrees, in_thread
-from shadowtree.results.outcomes import Outcome, Plan
+from shadowtree.results.outcomes import Outcome
 from shadowtree.shadow import Shadow
 
 TYPE_CHECKING = False
@@ -36,7 +35,7 @@ LOG = logging.getLogger("shadowtree.daemon")
 
 _LOG_BYTES = 64 * 1024
 _MOST_THREADS = 64
-"""How many requests are worked on at once, including those that wait for a person."""
+"""How many requests are worked on at once."""
 
 
 class Server:
@@ -179,10 +178,8 @@ class Conversation:
             self._writer.close()
 
     def hang_up(self) -> None:
-        """Stop listening; work in progress is finished, unless it waits for a person."""
+        """Stop listening; work in progress is finished."""
         self._is_hung_up = True
-        if self._work is not None and self._work.is_asking:
-            self._work.cancel()
         self._reader.feed_eof()
 
     def tell(self, kind: str, content: object) -> None:
@@ -224,8 +221,6 @@ class Conversation:
             self._start(self._do(self._work, kind, *rest))
         elif kind == "cancel" and self._work is not None:
             self._work.cancel()
-        elif kind == "answer" and self._work is not None:
-            self._work.answers.put(*rest)
 
     async def _welcome(self, protocol: int, version: str, circumstances: object) -> None:
         self._is_understood = (protocol, version) == (wire.PROTOCOL, shadowtree.__version__)
@@ -254,8 +249,7 @@ class Conversation:
         """Do some work, report regularly that it goes on, and send the result."""
         doing = asyncio.create_task(self._try(work, kind, *rest))
         while not (await asyncio.wait({doing}, timeout=self.timing.beat_s))[0]:
-            if not work.is_asking:
-                await self._send_if_there("working")
+            await self._send_if_there("working")
         # Clear this before answering: the command may send its next request right after the answer.
         self._work = None
         await self._send_if_there(*doing.result())
@@ -311,17 +305,13 @@ class Conversation:
 
 
 class Work:
-    """Work that is done for a command: it can report, ask, and be cancelled."""
+    """Work that is done for a command: it can report, and be cancelled."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
         self._loop = asyncio.get_running_loop()
         self._next_progress_s = time.monotonic() + conversation.timing.first_progress_s
-        self.answers: SimpleQueue[bool | None] = SimpleQueue()
-        """The answers of the person; None: the work is cancelled."""
         self.is_cancelled = False
-        self.is_asking = False
-        """It waits for a person."""
         self.waiting: asyncio.Task[object] | None = None
         """The task that waits for the shadow to be free, and can be cancelled at once."""
         self.shadow: Shadow | None = None
@@ -330,7 +320,6 @@ class Work:
     def cancel(self) -> None:
         """Stop the work at the next point where that does no harm."""
         self.is_cancelled = True
-        self.answers.put(None)
         if self.waiting is not None:
             self.waiting.cancel()
         if self.shadow is not None:
@@ -351,11 +340,12 @@ class Work:
             raise DaemonFailed(f"has no method {method!r}")
         arguments, named = wire.decode(arguments), {name: wire.decode(value) for name, value in named.items()}
         is_repeatable = wire.may_repeat(method, arguments, named)
-        has_progress, has_confirm = wishes
+        has_progress, asks = wishes
         if has_progress:
             named["progress"] = self.tell_progress
-        if has_confirm:
-            named["confirm"] = self.ask
+        if asks:
+            # The command asks its user, and then calls again.
+            named["confirm"] = lambda plan: False
         # From here on, `cancel` reaches the shadow; an earlier one is noticed now.
         self._check()
         known = len(shadow.recovered)
@@ -387,18 +377,6 @@ class Work:
         if time.monotonic() >= self._next_progress_s:
             self._next_progress_s = time.monotonic() + self._conversation.timing.progress_s
             self.tell("progress", done, total)
-
-    def ask(self, plan: Plan) -> bool:
-        """Ask the person to agree to a plan; raise KeyboardInterrupt if the work is cancelled."""
-        self.is_asking = True
-        try:
-            self.tell("confirm", wire.encode(plan))
-            is_agreed = self.answers.get()
-        finally:
-            self.is_asking = False
-        if is_agreed is None:
-            raise KeyboardInterrupt
-        return is_agreed
 
     def _check(self) -> None:
         """Raise KeyboardInterrupt if the work is cancelled."""

@@ -6,8 +6,8 @@
     find DIRECTORY STORE         ▶
                                  ◀ found WORKTREE ... or: without WHY
     call METHOD ...              ▶
-                                 ◀ session, number, progress, working, confirm, recovered
-    answer, cancel               ▶
+                                 ◀ session, number, progress, working, recovered
+    cancel                       ▶
                                  ◀ result, error      or: without WHY
 
 A command of the same version whose circumstances differ may still send `status` and `stop`, which concern the
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Incremented whenever a frame changes. Both sides need the same protocol and the same version."""
 
 READING = frozenset(

@@ -81,7 +81,10 @@ def run(
     time_ms: int,
     cancellation: Cancellation,
 ) -> Outcome:
-    """Do all of an act or nothing. The caller holds the lock."""
+    """Do all of an act or nothing. The caller holds the lock.
+
+    Raises NotConfirmed if the user must confirm the act first.
+    """
     act = _start(opened, site, session, request, options, time_ms, cancellation)
     with (
         capture(act.site, opened, progress=cancellation.heed()) as taken,
@@ -209,11 +212,11 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
 
 
 def _refuse(act: Act, prepared: Prepared) -> None:
-    """Raise if the act has conflicts, or if the user must confirm it and does not."""
-    outcome, confirm = prepared.outcome, act.options.confirm
+    """Raise if the act has conflicts, or if the user must confirm it first."""
+    outcome = prepared.outcome
     if outcome.conflicts:
         raise Conflict(outcome.conflicts, as_untouched(act, outcome))
-    if confirm is not None and needs_confirmation(prepared) and not confirm(prepared.to_plan()):
+    if act.options.confirm is not None and needs_confirmation(prepared):
         raise NotConfirmed(as_untouched(act, outcome), plan=prepared.to_plan())
 
 

@@ -31,7 +31,7 @@ from shadowtree import (
     ShadowError,
     UnknownMessage,
 )
-from shadowtree.base.errors import AmbiguousMessage, DaemonFailed, PerhapsDone, WorktreeTooBig
+from shadowtree.base.errors import AmbiguousMessage, DaemonFailed, PerhapsDone, PlanOutdated, WorktreeTooBig
 from shadowtree.daemon.client import Client, connect, find_remote
 from shadowtree.daemon.endpoint import Endpoint, Timing
 from shadowtree.daemon.launch import find_daemon
@@ -673,7 +673,7 @@ def test_a_person_is_asked_by_the_command(worktree: Path, is_agreed: bool) -> No
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
-def test_a_command_that_dies_while_it_is_asked_changes_nothing(
+def test_a_command_that_is_left_while_it_asks_changes_nothing(
     worktree: Path, error: type[BaseException]
 ) -> None:
     make_tree(worktree, {"a": "1"})
@@ -725,35 +725,72 @@ def test_ctrl_c_that_comes_too_late_is_told_as_done(worktree: Path, tmp_path: Pa
     assert_tree(worktree, {"a": "1", "b": "1"})
 
 
-def test_a_reader_does_not_wait_for_somebody_who_is_asked(worktree: Path) -> None:
-    """A command without the daemon would not wait either; the reader then reads by itself."""
+@pytest.mark.parametrize("is_served", [True, False])
+def test_nobody_waits_for_somebody_who_is_asked(worktree: Path, is_served: bool) -> None:
     make_tree(worktree, {"a": "1"})
     tree = Shadow(worktree).track()
     make_tree(worktree, {"b": "2"})
-    found: list[int] = []
+    found: list[str] = []
 
-    def look(plan: shadowtree.Plan) -> bool:
-        with require(worktree) as reader:
-            found.append(reader.status().changed)
-            assert vars(reader)["_local"] is not None
+    def open_other() -> Shadow:
+        if is_served:
+            return require(worktree, session="other")
+        return Shadow(worktree, session="other")
+
+    def work(plan: shadowtree.Plan) -> bool:
+        with open_other() as other:
+            found.append(other.begin("m1").id)
+            found.append(other.end("m1").id)
         return True
 
     with daemon():
-        serve_kept(worktree)
-        with require(worktree) as remote:
-            remote.restore(tree, confirm=look)
+        if is_served:
+            serve_kept(worktree)
+        with require(worktree) if is_served else Shadow(worktree) as shadow:
+            assert shadow.restore(tree, confirm=work).deleted == ["b"]
 
-    assert found == [0]
+    assert found == ["m1", "m1"]
+    assert_tree(worktree, {"a": "1"})
 
 
-@pytest.mark.parametrize("is_waiting", [True, False])
-def test_who_waits_for_others_can_be_cancelled_at_once(worktree: Path, is_waiting: bool) -> None:
+@pytest.mark.parametrize("is_served", [True, False])
+def test_only_what_was_confirmed_is_done(worktree: Path, is_served: bool) -> None:
     make_tree(worktree, {"a": "1"})
     tree = Shadow(worktree).track()
     make_tree(worktree, {"b": "2"})
-    answers: list[BaseException] = []
 
-    def cancel_another(plan: shadowtree.Plan) -> bool:
+    def change_more(plan: shadowtree.Plan) -> bool:
+        assert plan.deleted == ["b"]
+        make_tree(worktree, {"c": "3"})
+        return True
+
+    with daemon():
+        if is_served:
+            serve_kept(worktree)
+        with (
+            require(worktree) if is_served else Shadow(worktree) as shadow,
+            pytest.raises(PlanOutdated) as now,
+        ):
+            shadow.restore(tree, confirm=change_more)
+
+    assert now.value.plan.deleted == ["b", "c"]
+    assert_tree(worktree, {"a": "1", "b": "2", "c": "3"})
+
+
+def test_a_reader_does_not_wait_for_an_act(worktree: Path, tmp_path: Path) -> None:
+    """A command without the daemon would not wait either; the reader then reads by itself."""
+    with held_undo(worktree, tmp_path / "held", at="exchange") as command:
+        with require(worktree) as reader:
+            assert reader.status().undone == []
+            assert vars(reader)["_local"] is not None
+        command.send_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_who_waits_for_others_can_be_cancelled_at_once(
+    worktree: Path, tmp_path: Path, is_waiting: bool
+) -> None:
+    with held_undo(worktree, tmp_path / "held", at="exchange") as command:
         with greet() as client:
             assert client.find(str(worktree), None) is not None
             client.send("call", "take_snapshot", "default", [], {}, [False, False])
@@ -761,38 +798,22 @@ def test_who_waits_for_others_can_be_cancelled_at_once(worktree: Path, is_waitin
                 client.ask("status")
             client.send("cancel")
             kind, content = client.receive()
-            assert kind == "error"
-            answers.append(decode_error(content))
-        return False
-
-    with daemon():
-        serve_kept(worktree)
-        with require(worktree) as remote, pytest.raises(NotConfirmed):
-            remote.restore(tree, confirm=cancel_another)
+        assert (kind, type(decode_error(content))) == ("error", KeyboardInterrupt)
+        command.send_signal(signal.SIGINT)
+        command.wait()
         with require(worktree) as remote:
             assert remote.take_snapshot().files == 2
 
-    assert [type(answer) for answer in answers] == [KeyboardInterrupt]
-
 
 def test_who_records_is_told_that_the_daemon_is_at_work(
-    worktree: Path, monkeypatch: pytest.MonkeyPatch
+    worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHADOWTREE_LOCK_TIMEOUT", "0.1")
-    make_tree(worktree, {"a": "1"})
-    tree = Shadow(worktree).track()
-    make_tree(worktree, {"b": "2"})
-
-    def record(plan: shadowtree.Plan) -> bool:
+    with held_undo(worktree, tmp_path / "held", at="exchange") as command:
         with require(worktree) as other, pytest.raises(Locked) as caught:
             other.begin("m1")
-        assert caught.value.pid == process.pid
-        return False
-
-    with daemon() as process:
-        serve_kept(worktree)
-        with require(worktree) as remote, pytest.raises(NotConfirmed):
-            remote.restore(tree, confirm=record)
+        assert caught.value.pid != command.pid
+        command.send_signal(signal.SIGINT)
 
 
 # A daemon that dies

@@ -86,7 +86,8 @@ async def armed_call(self, *what):
 
 def told_cancel(self):
     cancel(self)
-    cancelled.set()
+    if self.shadow is not None:
+        cancelled.set()
 
 def before_write(act, path):
     if is_armed and act == {at!r}:
