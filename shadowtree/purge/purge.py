@@ -58,14 +58,21 @@ Sweep = Callable[[OpenStore], tuple[int, int]]
 
 
 def purge(locked: Locked, target: Target, sweep: Sweep, how: PurgeOptions) -> Purged:
-    """Remove a path, a content or a text from the store for good."""
+    """Remove a path, a content or a text from the store for good; nothing is locked during `confirm`."""
     refuse_unknown(how, "everywhere", "dry_run", "confirm")
+    confirm = how.get("confirm")
+    try:
+        with locked() as opened:
+            return _purge(opened, target, sweep, how)
+    except NotConfirmed as error:
+        if confirm is None or not confirm(error.outcome):
+            raise
     with locked() as opened:
-        return _purge(opened, target, sweep, how)
+        return _purge(opened, target, sweep, {**how, "confirm": None})
 
 
 def _purge(opened: OpenStore, target: Target, sweep: Sweep, how: PurgeOptions) -> Purged:
-    everywhere, dry_run, confirm = how.get("everywhere"), bool(how.get("dry_run")), how.get("confirm")
+    everywhere, dry_run = how.get("everywhere"), bool(how.get("dry_run"))
     try:
         found = find(opened, target, everywhere=bool(everywhere))
     except UnknownName:
@@ -85,7 +92,7 @@ def _purge(opened: OpenStore, target: Target, sweep: Sweep, how: PurgeOptions) -
         if dry_run:
             rewriting.abandon()
             return planned
-        if confirm is not None and not confirm(planned):
+        if how.get("confirm") is not None:
             raise NotConfirmed(planned, f"remove {target.name} from everything recorded")
         rewriting.record(opened.limits.clock_ns() // 1_000_000)
     except BaseException:

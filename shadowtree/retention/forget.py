@@ -96,20 +96,24 @@ def read_keep(
 def drop_session(locked: Locked, name: str, how: DropOptions) -> Forgotten:
     """Forget a whole session, and free what only it needed; its name can be used again.
 
-    A session with an open or pinned message is refused, unless `force` is given.
+    A session with an open or pinned message is refused, unless `force` is given. Nothing is locked during
+    `confirm`.
     """
     refuse_unknown(how, "force", "dry_run", "confirm")
-    sweep, confirm = Sweep(), how.get("confirm")
+    confirm = how.get("confirm")
+    if confirm is not None and not how.get("dry_run"):
+        planned = drop_session(locked, name, {**how, "dry_run": True})
+        if not confirm(planned):
+            raise NotConfirmed(planned, f"forget session {name!r}")
+    sweep = Sweep()
     with locked() as opened:
-        planned = _plan_drop(opened.journal, name, is_forced=bool(how.get("force")))
-        done = Forgotten(planned.messages, len(planned.trees), 0, 0, dry_run=True)
-        if how.get("dry_run"):
+        forgetting = _plan_drop(opened.journal, name, is_forced=bool(how.get("force")))
+        done = Forgotten(forgetting.messages, len(forgetting.trees), 0, 0, dry_run=bool(how.get("dry_run")))
+        if done.dry_run:
             return done
-        if confirm is not None and not confirm(done):
-            raise NotConfirmed(done, f"forget session {name!r}")
-        forget(opened, planned, sweep)
+        forget(opened, forgetting, sweep)
     sweep.run(locked)
-    return replace(done, removed=sweep.removed, freed=sweep.freed, dry_run=False)
+    return replace(done, removed=sweep.removed, freed=sweep.freed)
 
 
 def forget_lost(locked: Locked, messages: set[int], events: set[int], trees: set[int]) -> list[str]:

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from shadowtree import DuplicateMessage, InvalidInput, Shadow, UnknownMessage, UnknownName
+from shadowtree import DuplicateMessage, Forgotten, InvalidInput, Shadow, UnknownMessage, UnknownName
 from shadowtree.base.errors import ForgottenMessage, ForgottenTree
 from tests.support.referee import git
 from tests.support.trees import Tree, assert_tree, file, make_tree
@@ -506,3 +506,17 @@ def test_what_was_freed_is_stored_again_when_it_comes_back(shadow: Shadow, workt
     shadow.undo()
 
     assert_tree(worktree, {"a": content})
+
+
+def test_others_record_while_a_drop_asks(shadow: Shadow, worktree: Path) -> None:
+    record(shadow.for_session("old"), "m1")
+    record(shadow, "m1")
+
+    def work(planned: Forgotten) -> bool:
+        assert planned.messages == [("old", "m1")]
+        with Shadow(worktree, session="other", settings={"lock_timeout": 0}) as other:
+            record(other, "m2")
+        return True
+
+    assert shadow.drop_session("old", confirm=work).messages == [("old", "m1")]
+    assert [each.id for each in shadow.sessions()] == ["default", "other"]

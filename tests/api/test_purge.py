@@ -751,6 +751,19 @@ def test_it_asks_first_and_can_be_looked_at(shadow: Shadow, worktree: Path) -> N
     assert find_objects(shadow.store, SECRETS)
 
 
+def test_others_record_while_it_asks(shadow: Shadow, worktree: Path) -> None:
+    tell(shadow, worktree, 3)
+
+    def record(planned: Purged) -> bool:
+        with Shadow(worktree, session="other", settings={"lock_timeout": 0}) as other:
+            other.snapshot("meanwhile")
+        return True
+
+    assert shadow.purge("conf/key.env", confirm=record).paths == ["conf/key.env"]
+    assert shadow.for_session("other").messages()[0].id == "meanwhile"
+    assert not find_objects(shadow.store, SECRETS)
+
+
 @pytest.mark.parametrize("what", ["no/such", "a.txt/x", "0" * 40])
 def test_what_the_store_does_not_know_changes_nothing(shadow: Shadow, worktree: Path, what: str) -> None:
     tell(shadow, worktree, 2)
