@@ -31,6 +31,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from shadowtree.store.pack_writer import ObjectSink
+
     class Watch(Protocol):
         """A watcher, which knows where a worktree may have changed."""
 
@@ -178,7 +180,7 @@ def capture(
         require_free_space(opened.layout.store, scan.pending_bytes, min_free=site.settings.min_free)
     pack = opened.objects.start_pack(part_size(scan.pending_bytes // _DEFLATED, opened.limits.packs))
     try:
-        read_files(scan, site.worktree, opened.objects, pack, progress)
+        scan = _read_all(site, opened, scan, opened.objects, pack, progress)
         tree, facts = build_trees(scan, opened.objects, pack)
     except BaseException:
         pack.abandon()
@@ -189,6 +191,21 @@ def capture(
     except BaseException:
         taken.abandon()
         raise
+
+
+def _read_all(
+    site: Site, opened: OpenStore, scan: Scan, objects: Objects, pack: ObjectSink, progress: Progress | None
+) -> Scan:
+    """Read what a scan found, and return the scan.
+
+    If something was gone by then, scan and read once more: it may have been moved to a place that had been
+    scanned before, and would be in the tree at neither.
+    """
+    read_files(scan, site.worktree, objects, pack, progress)
+    if scan.has_lost:
+        scan = scan_site(site, opened)
+        read_files(scan, site.worktree, objects, pack, progress)
+    return scan
 
 
 @contextmanager
@@ -211,7 +228,7 @@ def capture_in_memory(
         if scan is None:
             opened.refresh()
             scan = scan_site(site, opened)
-        read_files(scan, site.worktree, objects, scratch, None)
+        scan = _read_all(site, opened, scan, objects, scratch, None)
         tree, facts = build_trees(scan, objects, scratch)
         yield objects, open_recorded(objects, tree, facts)
     finally:

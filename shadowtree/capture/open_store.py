@@ -238,7 +238,7 @@ class OpenStore:
             {
                 "boot": self._boot,
                 "packs": self.objects.pack_set.stamps(),
-                "indexes": scan.rule_files.indexes,
+                "indexes": scan.rule_files.lasting_indexes(scan.started_ns),
                 "searched": {**(self.cache.info("searched") or {}), **self._searched},
             },
         )

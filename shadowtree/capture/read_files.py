@@ -62,7 +62,7 @@ Progress = Callable[[int, int], None]
 def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progress: Progress | None) -> None:
     """Read every pending file, put new contents into the pack, and note the ids.
 
-    Files that are gone are dropped; those that cannot be read are listed as skipped.
+    Files that are gone are dropped, and the scan notes that; those that cannot be read are listed as skipped.
     """
     total, done = sum(len(directory.pending) for directory in scan.directories.values()), 0
     with Cursor(root) as cursor:
@@ -76,6 +76,7 @@ def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progre
                 directory.drop_files(lost)
             if progress is not None:
                 progress(done, total)
+        scan.has_lost |= reader.has_lost
 
 
 class _Reader:
@@ -91,6 +92,8 @@ class _Reader:
         self._pack = pack
         self._purged = purged
         """The ids of contents that must not be stored again."""
+        self.has_lost = False
+        """A file was gone before it was read."""
 
     def read(self, directory: Directory, row: int) -> bool:
         """Read one file and note its stamp and id; return whether that was possible.
@@ -109,6 +112,8 @@ class _Reader:
         except Vanished:
             if may_exist(self._cursor, directory.path, name):
                 directory.skipped.append((name, CHANGED_TYPE))
+            else:
+                self.has_lost = True
             return False
         except Unreadable as error:
             directory.skipped.append((name, error.reason))

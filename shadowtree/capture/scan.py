@@ -115,6 +115,8 @@ class Scan:
         """The rules in force at the root and at the top of each repository."""
         self.aliases: set[int] = set()
         """The inodes of files that may have changed through an uncovered hard link."""
+        self.has_lost = False
+        """Something that was listed was gone before it was read: it may be where the scan had been before."""
         self.is_whole = rest is None
         """Whether every directory was visited."""
         self._rest = Census() if rest is None else rest
@@ -394,6 +396,7 @@ class _Scanner:
             above.skipped.append((name, reason))
         above.stamp = None
         above.is_stale = True
+        self._scan.has_lost |= reason is None
 
     # Which directories come next
 

@@ -11,12 +11,14 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
 import pytest
 
 from shadowtree import Shadow
 from shadowtree.capture.read_files import read_files
+from shadowtree.capture.rules.git_repository import find_at, index_stamp
 from shadowtree.results.messages import Snapshot
 from shadowtree.store.git_format import object_id
 from tests.support.limits import change_limits
@@ -30,8 +32,6 @@ def far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Then only the clock of the file system distinguishes changes: see `wait_for_tick`.
     """
-    from time import time_ns
-
     change_limits(monkeypatch, file_clock_ns=lambda: time_ns() + 10**10)
 
 
@@ -741,3 +741,24 @@ def test_a_snapshot_with_a_history_is_the_same_without_its_cache(
             return warm, forgetful.take_snapshot()
 
     live_through(chaos, observer, look, 50)
+
+
+@pytest.mark.parametrize("is_young", [True, False])
+def test_an_index_is_read_again_if_its_stamp_may_hide_a_change(
+    worktree: Path, monkeypatch: pytest.MonkeyPatch, is_young: bool
+) -> None:
+    """Without this, what git tracks since then would stay ignored."""
+    init(worktree)
+    make_tree(worktree, {".gitignore": "*.log\n", "a.log": "1"})
+    git("-C", worktree, "add", ".gitignore")
+    repository = find_at(os.fsencode(worktree))
+    assert repository is not None
+    stamp = index_stamp(repository)
+    monkeypatch.setattr("shadowtree.capture.rules.sources.index_stamp", lambda repository: stamp)
+    if not is_young:
+        change_limits(monkeypatch, file_clock_ns=lambda: time_ns() + 10**10)
+    shadow = Shadow(worktree)
+    before = shadow.take_snapshot()
+    git("-C", worktree, "add", "--force", "a.log")
+
+    assert shadow.take_snapshot().files == before.files + is_young

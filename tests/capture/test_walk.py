@@ -295,6 +295,26 @@ def test_a_directory_that_moves_during_a_snapshot_is_true_or_skipped(
     assert_true_of_disk(again, worktree, tmp_path / "scratch")
 
 
+@pytest.mark.parametrize("is_watched", [False, True])
+@pytest.mark.parametrize("name", ["b/victim", "b"])
+def test_what_is_moved_to_a_place_that_was_scanned_is_recorded_there(
+    worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_watched: bool, name: str
+) -> None:
+    """Invariant 3: otherwise it would be at neither place, and a later command would take it for absent."""
+    make_tree(worktree, {"a": {"x": "1"}, "b": {"victim": "1", "y": "1"}})
+    with Shadow(worktree, watch=is_watched) as shadow:
+        shadow.take_snapshot()
+        make_tree(worktree, {"b": {"victim": "23", "new": "1"}})
+        victim = worktree / name
+        with monkeypatch.context() as patch:
+            interference = Interference(patch, victim)
+            interference.before("open", lambda: victim.rename(worktree / "a" / "moved"))
+            message = shadow.snapshot("m1")
+
+        assert interference.times == 1
+        assert message.after == git_tree(worktree, tmp_path / "scratch")
+
+
 @pytest.mark.parametrize("size", [100, STREAMED], ids=["small", "streamed"])
 def test_a_file_that_changes_during_each_attempt_to_read_it_is_skipped_with_its_reason(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, size: int

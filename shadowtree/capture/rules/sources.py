@@ -26,7 +26,7 @@ from shadowtree.capture.rules.git_repository import (
     read_global_excludes,
 )
 from shadowtree.config.settings import HEAVY_DIRS, Settings
-from shadowtree.system.files import Cursor, Unreadable, read_small_file, stamp_of, why_unreadable
+from shadowtree.system.files import Cursor, Unreadable, is_racy, read_small_file, stamp_of, why_unreadable
 
 OWN_IGNORE = b".shadowtreeignore"
 _MAX_RULES_SIZE = 1 << 20
@@ -138,6 +138,14 @@ class RuleFiles:
         """Return the rules to be recorded with the tree, without purged texts."""
         assert self._root_rules is not None
         return self._root_rules.veil(self.tombstones.blobs)
+
+    def lasting_indexes(self, started_ns: int) -> dict[bytes, IndexState]:
+        """Return the states of indexes that cannot change after `started_ns` without a new stamp."""
+        return {
+            key: state
+            for key, state in self.indexes.items()
+            if state[0] is None or not is_racy(max(state[0][0::5]), max(state[0][1::5]), started_ns)
+        }
 
     def tells_purged(self, directory: Directory) -> bool:
         """Return whether the rules of a directory contain a purged text."""
