@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 
     Warn = Callable[[OpenStore, Site], list[str]]
 
+_MOST_SECONDS = 1e12
+"""More seconds since 1970 than any clock shows."""
+
 
 def read_patch(opened: OpenStore, site: Site, session: str, name: str) -> Patch:
     """List what changed from a recorded tree to the present state."""
@@ -153,16 +156,15 @@ def _warn_full(opened: OpenStore, site: Site, needed: int) -> list[str]:
 def list_messages(opened: OpenStore, site: Site, session_name: str, which: MessageFilter) -> list[Message]:
     """List the messages that `which` selects, of a session or of all, oldest first."""
     refuse_unknown(which, "all_sessions", "last", "since", "paths")
-    last, since, all_sessions = which.get("last"), which.get("since"), which.get("all_sessions", False)
+    last, all_sessions = which.get("last"), which.get("all_sessions", False)
     check_count(last, "the number of messages")
     session = Session(opened.journal, session_name)
     if not all_sessions and session.number is None:
         return []
-    since_s = since if since is None or isinstance(since, int | float) else since.timestamp()
     rows = opened.journal.last_messages(
         None if all_sessions else session.number,
         last,
-        since_ms=None if since_s is None else int(since_s * 1000),
+        since_ms=_read_since(which.get("since")),
         paths=parse_paths(which.get("paths"), site.worktree),
     )
     names = opened.journal.session_names() if all_sessions else {}
@@ -173,6 +175,18 @@ def list_messages(opened: OpenStore, site: Site, session_name: str, which: Messa
         messages = of.mark_reverted(of.read_messages(own))
         found.update(zip((row.number for row in own), messages, strict=True))
     return [found[row.number] for row in rows]
+
+
+def _read_since(since: object) -> int | None:
+    """Return a time in milliseconds."""
+    if since is None:
+        return None
+    from datetime import datetime
+
+    seconds = since.timestamp() if isinstance(since, datetime) else since
+    if not isinstance(seconds, int | float) or not abs(seconds) < _MOST_SECONDS:
+        raise InvalidInput(f"since must be a datetime, or seconds since 1970, not {since!r}")
+    return int(seconds * 1000)
 
 
 def show_message(

@@ -6,6 +6,7 @@ import os
 import subprocess
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -116,6 +117,14 @@ def test_messages_are_chosen_by_time(shadow: Shadow, worktree: Path) -> None:
     assert [message.id for message in shadow.messages(since=second)][-1] == "m2"
     assert len(shadow.messages(since=first.timestamp())) == 2
     assert shadow.messages(since=second + timedelta(seconds=1)) == []
+
+
+@pytest.mark.parametrize("since", [1e30, -1e30, float("inf"), float("nan"), 10**40, "2h"])
+def test_messages_since_no_time_at_all_are_refused(shadow: Shadow, worktree: Path, since: Any) -> None:
+    record(shadow, worktree, "m1", a="1")
+
+    with pytest.raises(InvalidInput, match="since must be a datetime, or seconds since 1970"):
+        shadow.messages(since=since)
 
 
 # Lines

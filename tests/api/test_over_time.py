@@ -11,7 +11,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import time_ns
+from time import sleep, time_ns
 from typing import Any
 
 import pytest
@@ -749,14 +749,18 @@ def test_an_index_is_read_again_if_its_stamp_may_hide_a_change(
 ) -> None:
     """Without this, what git tracks since then would stay ignored."""
     init(worktree)
-    make_tree(worktree, {".gitignore": "*.log\n", "a.log": "1"})
-    git("-C", worktree, "add", ".gitignore")
+    make_tree(worktree, {"a.log": "1", "b": "1"})
+    exclude = worktree / ".git" / "info" / "exclude"
+    exclude.parent.mkdir(exist_ok=True)
+    exclude.write_text("*.log\n")
+    sleep(0.2)  # so that only the index is young
+    git("-C", worktree, "add", "b")
     repository = find_at(os.fsencode(worktree))
     assert repository is not None
     stamp = index_stamp(repository)
     monkeypatch.setattr("shadowtree.capture.rules.sources.index_stamp", lambda repository: stamp)
-    if not is_young:
-        change_limits(monkeypatch, file_clock_ns=lambda: time_ns() + 10**10)
+    clock_ns = (worktree / ".git" / "index").stat().st_mtime_ns + (10**6 if is_young else 10**10)
+    change_limits(monkeypatch, file_clock_ns=lambda: clock_ns)
     shadow = Shadow(worktree)
     before = shadow.take_snapshot()
     git("-C", worktree, "add", "--force", "a.log")
