@@ -147,3 +147,45 @@ def test_the_page_notices_that_the_server_ended(
 
     expect(ui.page.locator("#live")).to_have_text("Reconnecting…")
     context.close()
+
+
+def wait_for_reading(ui: Ui) -> None:
+    """Wait until the page has read the timeline again since `clearResourceTimings`."""
+    ui.page.wait_for_function(
+        "performance.getEntriesByType('resource').some((each) => each.name.includes('/api/timeline'))"
+    )
+
+
+def test_a_click_is_not_lost_when_the_page_reads_again_between_press_and_release(
+    agent: Agent, open_ui: Opener, worktree: Path
+) -> None:
+    ui = open_ui()
+    for undone in ("1 turn undone", "2 turns undone"):
+        ui.page.keyboard.press("u")
+        ui.apply()
+        expect(ui.page.locator("#redo")).to_contain_text(undone)
+    ui.page.locator("#redo").get_by_role("button", name="Redo next").hover()
+    ui.page.mouse.down()
+    ui.page.evaluate("performance.clearResourceTimings()")
+    run(worktree, "redo")
+    wait_for_reading(ui)
+    ui.page.mouse.up()
+
+    expect(ui.dialog).to_contain_text("Redo the next turn?")
+    expect(ui.page.locator("#redo")).to_contain_text("1 turn undone")
+
+
+def test_a_button_of_the_redo_bar_keeps_the_focus_when_the_page_reads_again(
+    agent: Agent, open_ui: Opener, worktree: Path
+) -> None:
+    ui = open_ui()
+    ui.page.keyboard.press("u")
+    ui.apply()
+    button = ui.page.locator("#redo").get_by_role("button", name="Redo next")
+    button.focus()
+    ui.page.evaluate("performance.clearResourceTimings()")
+    run(worktree, "--session", "other", "snapshot", "elsewhere")
+    wait_for_reading(ui)
+
+    expect(ui.page.locator("#sessions")).to_contain_text("other")
+    expect(button).to_be_focused()

@@ -131,3 +131,24 @@ function letter(name, word = STATUS_WORDS[name]) {
 function speak(text) {
   $("spoken").textContent = text;
 }
+
+// While a pointer is down, nothing is redrawn under it: the browser sends no click to a button that is gone.
+
+let isPressed = false;
+const onRelease = [];
+
+/** Wait until no pointer is down, and its click has been handled. */
+function untilReleased() {
+  return isPressed ? new Promise((resolve) => onRelease.push(resolve)) : Promise.resolve();
+}
+
+function connectPointer() {
+  addEventListener("pointerdown", () => (isPressed = true), true);
+  for (const name of ["pointerup", "pointercancel", "dragend", "blur"])
+    addEventListener(name, () => setTimeout(release));
+}
+
+function release() {
+  isPressed = false;
+  for (const resolve of onRelease.splice(0)) resolve();
+}

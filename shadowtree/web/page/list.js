@@ -24,7 +24,8 @@ class VirtualList {
 
   /** Paint before the next frame, once for several calls. */
   paintSoon() {
-    this.soon ||= requestAnimationFrame(() => {
+    this.soon ||= requestAnimationFrame(async () => {
+      await untilReleased();
       this.soon = null;
       this.paint();
     });

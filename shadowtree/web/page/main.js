@@ -94,6 +94,7 @@ async function readUntilFresh() {
     } catch (error) {
       return showFailure(error);
     }
+    await untilReleased();
     const head = state.byMessage.get(state.document.head) || START;
     const isFirst = state.chosen === null || !chosenTurn();
     const wasAtEnd = turnList.isAtEnd();
@@ -114,6 +115,7 @@ async function readUntilFresh() {
 async function readOlder() {
   if (!state.rows.length) return;
   await loadOlderRows().catch(() => {}); // The next update tries again.
+  await untilReleased();
   const distance = turnList.scroll.scrollHeight - turnList.scroll.scrollTop;
   draw();
   turnList.scroll.scrollTop = turnList.scroll.scrollHeight - distance;
@@ -149,6 +151,7 @@ async function readCorner() {
   const found = await Promise.all([get("/api/status", { session }), get("/api/unprotected", { session })]).catch(
     () => null,
   );
+  await untilReleased();
   if (!found || session !== state.session) return;
   const edits = editsSign();
   state.status = found[0];
@@ -259,6 +262,7 @@ function connectControls() {
     event.preventDefault();
     turnList.focus(state.chosen);
   });
+  connectPointer();
   document.addEventListener("keydown", onKey);
   document.addEventListener("pointerdown", (event) => event.target.closest(".menu") || closeMenu());
   addEventListener("focus", () => state.document && refreshCorner());

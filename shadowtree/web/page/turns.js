@@ -287,15 +287,19 @@ function drawRedoBar() {
   const undone = state.document ? state.document.undone : [];
   const bar = $("redo");
   bar.hidden = !undone.length;
-  if (!undone.length) return bar.replaceChildren();
-  const [{ messages, text }] = undone;
-  const next = state.byMessage.get(messages[0]);
+  const [first] = undone;
+  const next = first && state.byMessage.get(first.messages[0]);
+  const nextName = first && (next ? nameOf(next) : firstLine(first.text || first.messages[0]));
+  const sign = JSON.stringify([undone.length, nextName]);
+  if (bar.sign === sign) return; // A button that has the focus keeps it.
+  bar.sign = sign;
+  if (!first) return bar.replaceChildren();
   bar.replaceChildren(
     el(
       "p",
       {},
       el("strong", {}, `${count(undone.length, "turn")} undone`),
-      el("span.muted", {}, `  Next: ${next ? nameOf(next) : firstLine(text || messages[0])}`),
+      el("span.muted", {}, `  Next: ${nextName}`),
     ),
     el("span.grow"),
     ...(isReadOnly()
