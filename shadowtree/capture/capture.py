@@ -6,13 +6,12 @@ capture_in_memory    scan ──▶ read_files ──▶ build_trees ──▶ a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
-from shadowtree.base.paths import RelPath
 from shadowtree.capture.directories import Census
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.read_files import Progress, build_trees, read_files, settle
@@ -73,13 +72,13 @@ def scan_site(site: Site, opened: OpenStore | None) -> Scan:
     return scan_worktree(given) if site.watch is None else site.watch.scan(given)
 
 
-def scan_again(site: Site, opened: OpenStore, before: Scan, only: Collection[RelPath]) -> Scan:
-    """Scan the directories `only` again; take the others from the scan `before`, which was recorded."""
+def scan_again(site: Site, opened: OpenStore, before: Scan, changed: ScanScope) -> Scan:
+    """Scan only what changed; take everything else from the scan `before`, which was recorded."""
     given = make_scan_input(site, opened)
     if site.watch is not None:
         return site.watch.scan(given)
     census = Census.of(before.directories.values(), before.rules)
-    return scan_worktree(given, census=census, scope=ScanScope(directories=only))
+    return scan_worktree(given, census=census, scope=changed)
 
 
 def make_scan_input(site: Site, opened: OpenStore | None) -> ScanInput:
@@ -142,7 +141,6 @@ class Capture:
             yield last
         try:
             if is_new:
-                opened.publisher.merge()
                 opened.tidy_a_little(last, has_idle_time=self._site.has_idle_time)
             settle(self.scan)
             opened.remember(self.scan)

@@ -173,13 +173,19 @@ class OpenStore:
             self.cache.discard()
 
     def tidy_a_little(self, last: TreeRecord, *, has_idle_time: bool) -> None:
-        """After some records, move packs out of the timeline if it holds many: for hosts that never tidy."""
+        """After a record, merge journaled packs if there are many; or move some out of the timeline.
+
+        The second takes longer. It is done after some records, if the timeline holds much, for hosts that
+        never tidy.
+        """
         self._records += 1
         is_due = not has_idle_time and last.number % self.limits.packs.slice_records == 0
         if is_due and self.publisher.has_much_journaled():
             from shadowtree.timeline.tidy import drain_rows
 
             drain_rows(self.objects, self.journal, self.publisher, self.limits.packs)
+        else:
+            self.publisher.merge()
 
     @property
     def leaves_much(self) -> bool:

@@ -16,13 +16,10 @@ from shadowtree.base.errors import Conflict, NotConfirmed, PlanOutdated, ShadowE
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation, HeldInterrupts
 from shadowtree.base.paths import (
-    DIRECTORY,
-    ROOT,
     Change,
     PathState,
     RelPath,
     Unknown,
-    ancestors,
     from_text,
     is_among,
     is_file,
@@ -41,7 +38,7 @@ from shadowtree.capture.diff import diff_patch
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
 from shadowtree.capture.rules.git_repository import find_head
-from shadowtree.capture.scan import Scan, stamp_uncovered
+from shadowtree.capture.scan import Scan, ScanScope, stamp_uncovered
 from shadowtree.capture.size_limits import require_free_space, without_reserve
 from shadowtree.results.messages import make_patch
 from shadowtree.results.outcomes import Outcome, Plan
@@ -316,9 +313,10 @@ def _record(
     act: Act, prepared: Prepared, done: list[Move], before: TreeRecord, intent: int, scan: Scan
 ) -> str:
     """Record the state after the act, and the act; return the tree's id."""
-    touched = {ROOT, *(above for move in done for above in ancestors(move.path))}
-    touched |= {move.path for move in done if DIRECTORY in (move.old, move.new)}
-    with capture(act.site, act.opened, scan=scan_again(act.site, act.opened, scan, touched)) as taken:
+    # Other names of a file whose bits changed have them too, at least those in the same directory.
+    directories = {parent_of(move.path) for move in done if move.is_mode_only}
+    changed = ScanScope(paths=[move.path for move in done], directories=directories)
+    with capture(act.site, act.opened, scan=scan_again(act.site, act.opened, scan, changed)) as taken:
         # Files that the act wrote where no rule covers them are in no tree, but are among its changes.
         uncovered = [move.new for move in done if not _is_covered(taken.scan, move.path)]
         also = [state.blob for state in uncovered if state is not None and state.blob]

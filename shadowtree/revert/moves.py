@@ -275,7 +275,7 @@ def list_away(moves: Sequence[Move], writer: Writer, *, is_done: bool = False) -
     lost: set[RelPath] = set()
     for home, temporary in homes.items():
         place = parent_of(_locate(temporary, aside, writer))
-        is_empty = home and home == place and home in filled and writer.list_names(home) == []
+        is_empty = home and home == place and home in filled and writer.is_empty(home)
         if is_empty or not (_is_directory(place, writer) or (is_done and is_among(home, aside))):
             lost.add(home)
     return [move for move in moves if parent_of(move.temporary) in lost or move.path in lost]
@@ -365,7 +365,7 @@ def roll_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> Rol
         # Directories that could not be moved back are empty by now, or hold something that has to stay.
         if DIRECTORY in (move.old, move.new):
             place = _locate(move.temporary, aside, writer)
-            if writer.list_names(place) == []:
+            if writer.is_empty(place):
                 writer.remove_directory(place)
     _remove_marks(moves, writer)
     _sync_homes(moves, writer)
@@ -376,7 +376,7 @@ def roll_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> Rol
 def _sync_homes(moves: Iterable[Move], writer: Writer) -> None:
     """Make names durable in those directories of the moves that still exist."""
     homes = {parent_of(path) for move in moves for path in (move.path, move.temporary)}
-    writer.sync_directories({home for home in homes if writer.list_names(home) is not None})
+    writer.sync_directories({home for home in homes if _is_directory(home, writer)})
 
 
 def list_left(moves: Sequence[Move], writer: Writer) -> list[RelPath]:

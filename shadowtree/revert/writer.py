@@ -201,6 +201,12 @@ class Writer:
             return [os.fsencode(name) for name in os.listdir(self._here.enter(path))]
         return None
 
+    def is_empty(self, path: RelPath) -> bool:
+        """Return whether an empty directory is at a path."""
+        with _errors(path), suppress(*_ABSENT), os.scandir(self._here.enter(path)) as entries:
+            return next(entries, None) is None
+        return False
+
     # Staging
 
     def stage(

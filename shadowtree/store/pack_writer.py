@@ -332,9 +332,7 @@ class _Part:
         finally:
             os.close(fd)
         # Before a row names the pack, so that renaming it needs no more space on the disk.
-        keep = os.path.join(self._directory, file.name + KEEP_SUFFIX)
-        if not os.path.lexists(keep):  # The same pack may be there, and its `.keep` may say whose it is.
-            disk.place_file(keep, b"")
+        _keep(os.path.join(self._directory, file.name))
         # From now on the files belong to the caller.
         self._path = ""
         return file
@@ -417,7 +415,7 @@ class _StoreFile(FileIO):
 def write_pack(directory: str, content: PackBytes) -> None:
     """Write the files of a pack that is in a row, without syncing them."""
     path = os.path.join(directory, content.name)
-    disk.place_file(path + KEEP_SUFFIX, b"")
+    _keep(path)
     disk.place_file(path + PACK_SUFFIX, content.pack)
     try:
         disk.place_file(path + INDEX_SUFFIX, content.index)
@@ -425,6 +423,12 @@ def write_pack(directory: str, content: PackBytes) -> None:
         if not os.path.lexists(path + INDEX_SUFFIX):
             disk.remove_file(path + PACK_SUFFIX)
         raise
+
+
+def _keep(path: str) -> None:
+    """Create an empty `.keep`, unless there is one: that of the same pack may say whose it is."""
+    if not os.path.lexists(path + KEEP_SUFFIX):
+        os.close(disk.create_file(path + KEEP_SUFFIX))
 
 
 def name_pack(directory: str, pack: PackFile, keep: bytes = b"", *, has_row: bool = True) -> None:
@@ -437,8 +441,8 @@ def name_pack(directory: str, pack: PackFile, keep: bytes = b"", *, has_row: boo
     path = os.path.join(directory, pack.name)
     if keep:
         disk.write_file(path + KEEP_SUFFIX, keep)
-    elif not os.path.lexists(path + KEEP_SUFFIX):
-        disk.place_file(path + KEEP_SUFFIX, b"")
+    else:
+        _keep(path)
     files = [(pack.temporary, PACK_SUFFIX), (pack.index, INDEX_SUFFIX)]
     for file, suffix in files if has_row else reversed(files):
         temporary = os.path.join(directory, file)

@@ -77,7 +77,9 @@ def stamp_of_directory(status: os.stat_result) -> tuple[int, int, int]:
 
 def clamp(time_ns: int) -> int:
     """Return a time that fits into 64 bits: files may bear any, such as one in the year 2400."""
-    return max(-_LATEST_NS, min(time_ns, _LATEST_NS))
+    if -_LATEST_NS <= time_ns <= _LATEST_NS:
+        return time_ns
+    return _LATEST_NS if time_ns > 0 else -_LATEST_NS
 
 
 def is_young(stamp: tuple[int, ...], now_ns: int) -> bool:

@@ -25,12 +25,12 @@ MANY = 2000
 
 @contextmanager
 def counted_scans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
-    """List the directories to which each scan was limited; None for a full scan."""
+    """List the names and directories to which each scan was limited; None for a full scan."""
     seen: list[object] = []
     scan = scan_worktree
 
     def count(*arguments: object, scope: ScanScope | None = None, **others: object) -> object:
-        seen.append(None if scope is None else scope.directories)
+        seen.append(None if scope is None else (scope.names, set(scope.directories)))
         return scan(*arguments, scope=scope, **others)  # type: ignore[arg-type]  # handed on as they came
 
     with monkeypatch.context() as patch:
@@ -176,14 +176,14 @@ def test_undo_of_a_message_that_changed_nothing_writes_nothing_and_scans_once(
 def test_an_act_looks_at_the_whole_worktree_once(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After that it scans only the directories that it touched."""
+    """After that it scans only the paths that it changed."""
     make_tree(worktree, {"src": {"deep": {"c.py": "x\n"}}, "a.txt": "y\n"})
     record(shadow, worktree, 1)
 
     with counted_scans(monkeypatch) as scans:
         shadow.undo()
 
-    assert scans == [None, {b""}]
+    assert scans == [None, ({b"": {b"a.txt"}}, set())]
 
 
 def test_begin_and_end_scan_once_each_and_write_nothing_in_the_worktree(
@@ -358,11 +358,11 @@ def record_same(shadow: Shadow, worktree: Path) -> None:
 def test_a_switch_looks_at_the_whole_worktree_once(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After that it scans only the directories that it touched."""
+    """After that it scans only the paths that it changed."""
     make_tree(worktree, {"src": {"deep": {"c.py": "x\n"}}})
     fork(shadow, worktree)
 
     with counted_scans(monkeypatch) as scans:
         shadow.switch("x")
 
-    assert scans == [None, {b""}]
+    assert scans == [None, ({b"": {b"a.txt"}}, set())]

@@ -567,6 +567,20 @@ def test_two_hard_links_inside_both_come_back(shadow: Shadow, worktree: Path) ->
     assert outcome.restored == ["a", "b"]
 
 
+def test_bits_that_change_under_another_name_too_are_recorded_with_the_act(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"d": {"a": "same"}})
+    os.link(worktree / "d" / "a", worktree / "d" / "b")
+    with shadow.message("m1"):
+        (worktree / "d" / "a").chmod(0o755)
+
+    outcome = shadow.revert("m1", paths=["d/a"])
+
+    assert outcome.restored == ["d/a"]
+    assert shadow.track() == outcome.after
+
+
 def test_a_program_that_holds_the_file_open_does_not_see_it_torn(shadow: Shadow, worktree: Path) -> None:
     make_tree(worktree, {"a": "old old old"})
     with shadow.message("m1"):

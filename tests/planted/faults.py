@@ -414,7 +414,7 @@ FAULTS = (
     Fault(
         "pack-not-kept-from-git",
         "store/pack_writer.py",
-        'disk.place_file(path + KEEP_SUFFIX, b"")\n    disk.place_file(path + PACK_SUFFIX',
+        "_keep(path)\n    disk.place_file(path + PACK_SUFFIX",
         "disk.place_file(path + PACK_SUFFIX",
         "tests/timeline/test_publish.py::test_what_keeps_packs_from_git_comes_back_after_a_power_cut",
         "`git gc` in the store removes all history",
