@@ -223,10 +223,12 @@ def clean_up(moves: Sequence[Move], writer: Writer) -> list[RelPath]:
     """
     aside = {move.path: move for move in moves if move.old == DIRECTORY}
     left, filled = _remove_marks(moves, writer), []
+    # Valid all the time, because each directory is removed after everything in it.
+    places: dict[RelPath, RelPath] = {}
     for move in moves:
         if move.is_mode_only:
             continue
-        place = _locate(move.temporary, aside, writer)
+        place = _locate(move.temporary, aside, writer, places)
         found = writer.state_of(place, is_settled=True)
         if not _discard(place, found, [move.old], writer):
             if found == move.old == DIRECTORY:
@@ -273,8 +275,9 @@ def list_away(moves: Sequence[Move], writer: Writer, *, is_done: bool = False) -
     homes = {parent_of(move.temporary): move.temporary for move in moves}
     filled = {parent_of(move.path) for move in moves if (move.new if is_done else move.old) is not None}
     lost: set[RelPath] = set()
+    places: dict[RelPath, RelPath] = {}
     for home, temporary in homes.items():
-        place = parent_of(_locate(temporary, aside, writer))
+        place = parent_of(_locate(temporary, aside, writer, places))
         is_empty = home and home == place and home in filled and writer.is_empty(home)
         if is_empty or not (_is_directory(place, writer) or (is_done and is_among(home, aside))):
             lost.add(home)
@@ -287,22 +290,31 @@ def _is_directory(path: RelPath, writer: Writer) -> bool:
 
 def find_temporaries(moves: Sequence[Move], writer: Writer) -> dict[RelPath, RelPath]:
     """Return by its path where the temporary of each move is now."""
-    aside = {move.path: move for move in moves if move.old == DIRECTORY}
-    return {move.path: _locate(move.temporary, aside, writer) for move in moves}
+    aside, places = {move.path: move for move in moves if move.old == DIRECTORY}, dict[RelPath, RelPath]()
+    return {move.path: _locate(move.temporary, aside, writer, places) for move in moves}
 
 
-def _locate(path: RelPath, aside: dict[RelPath, Move], writer: Writer) -> RelPath:
-    """Return where a path is now, because directories above it may have been moved aside."""
-    place, known = ROOT, ROOT
-    *above, last = path.split(b"/")
+def _locate(
+    path: RelPath, aside: dict[RelPath, Move], writer: Writer, places: dict[RelPath, RelPath] | None = None
+) -> RelPath:
+    """Return where a path is now, because directories above it may have been moved aside.
+
+    `places` caches where directories are; it is valid until one of them is moved.
+    """
+    places = {} if places is None else places
+    waiting, above = [], parent_of(path)
     # Not by recursion: a tree may be deeper than Python's stack.
-    for name in above:
-        known, home = join(known, name), place
-        place = join(home, name)
-        if known in aside:
-            temporary = join(home, aside[known].temporary.rpartition(b"/")[2])
+    while above and above not in places:
+        waiting.append(above)
+        above = parent_of(above)
+    place = places.get(above, ROOT)
+    for above in reversed(waiting):
+        home, place = place, join(place, above.rpartition(b"/")[2])
+        if above in aside:
+            temporary = join(home, aside[above].temporary.rpartition(b"/")[2])
             place = temporary if writer.is_directory(temporary) else place
-    return join(place, last)
+        places[above] = place
+    return join(place, path.rpartition(b"/")[2])
 
 
 def _discard(place: RelPath, found: Answer, known: Sequence[PathState | None], writer: Writer) -> bool:
