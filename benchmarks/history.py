@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,6 +43,8 @@ class Recorded:
     end_s: float
     cpu_s: float
     """Processor time of both, all threads together; the rest was spent waiting, mostly for the disk."""
+    collector_s: float = 0.0
+    """The part of it that Python's garbage collector took. That depends on all objects of the process."""
 
     @property
     def seconds(self) -> float:
@@ -81,7 +85,8 @@ def list_worst(recorded: Sequence[Recorded]) -> str:
     numbered = sorted(enumerate(recorded, start=1), key=lambda one: one[1].seconds, reverse=True)
     return "\n".join(
         f"  no. {number:,}: {Unit.SECONDS.show(message.seconds)} (begin {Unit.SECONDS.show(message.begin_s)},"
-        f" end {Unit.SECONDS.show(message.end_s)}, processor {Unit.SECONDS.show(message.cpu_s)})"
+        f" end {Unit.SECONDS.show(message.end_s)}, processor {Unit.SECONDS.show(message.cpu_s)},"
+        f" of it Python's garbage collector {Unit.SECONDS.show(message.collector_s)})"
         for number, message in numbered[:LISTED]
     )
 
@@ -106,15 +111,36 @@ def _record(area: Area, store: Path, messages: int, change: Callable[[], None]) 
     ours.prime()
     os.sync()  # else the messages would pay for unwritten data of earlier work
     recorded = []
-    for _ in range(messages):
-        start, start_cpu = time.perf_counter(), time.process_time()
-        ours.begin_message()
-        begun, begun_cpu = time.perf_counter(), time.process_time()
-        change()
-        changed, changed_cpu = time.perf_counter(), time.process_time()
-        ours.end_message()
-        ended, ended_cpu = time.perf_counter(), time.process_time()
-        cpu_s = ended_cpu - changed_cpu + begun_cpu - start_cpu
-        recorded.append(Recorded(begun - start, ended - changed, cpu_s))
+    with _clocked_collector() as collected:
+        for _ in range(messages):
+            start, start_cpu, before = time.perf_counter(), time.process_time(), sum(collected)
+            ours.begin_message()
+            begun, begun_cpu, between = time.perf_counter(), time.process_time(), sum(collected)
+            change()
+            changed, changed_cpu, after = time.perf_counter(), time.process_time(), sum(collected)
+            ours.end_message()
+            ended, ended_cpu = time.perf_counter(), time.process_time()
+            cpu_s = ended_cpu - changed_cpu + begun_cpu - start_cpu
+            collector_s = sum(collected) - after + between - before
+            recorded.append(Recorded(begun - start, ended - changed, cpu_s, collector_s))
     ours.close()
     return recorded
+
+
+@contextmanager
+def _clocked_collector() -> Iterator[list[float]]:
+    """Yield a list to which each run of Python's garbage collector adds how long it took."""
+    taken, starts = list[float](), list[float]()
+
+    def note(phase: str, facts: dict[str, int]) -> None:
+        del facts
+        if phase == "start":
+            starts.append(time.perf_counter())
+        else:
+            taken.append(time.perf_counter() - starts.pop())
+
+    gc.callbacks.append(note)
+    try:
+        yield taken
+    finally:
+        gc.callbacks.remove(note)

@@ -398,7 +398,7 @@ class Access:
 
     def open_repo(self) -> ShadowRepo:
         """Open the store as a dulwich repository, with refs that match the timeline."""
-        from shadowtree.conversation.export import bring_up_to_date, is_up_to_date
+        from shadowtree.conversation.write_refs import bring_up_to_date, is_up_to_date
 
         with self.mutex:
             if not is_up_to_date(self.open()):

@@ -68,7 +68,7 @@ def blame(access: Access, session: str, path: StrPath) -> list[BlameEntry]:
 
 def read_stats(access: Access) -> Stats:
     """Return what the store holds and how much space it takes."""
-    from shadowtree.retention.budget import make_no_stats, read_stats
+    from shadowtree.retention.stats import make_no_stats, read_stats
 
     empty = make_no_stats(access.worktree, access.store, access.settings)
     return access.read_or(empty, read_stats)

@@ -24,13 +24,7 @@ if TYPE_CHECKING:
     from shadowtree.capture.read_files import Progress
     from shadowtree.purge.purge import PurgeOptions
     from shadowtree.results.messages import Snapshot
-    from shadowtree.results.reports import (
-        CheckReport,
-        Forgotten,
-        Protected,
-        Purged,
-        Swept,
-    )
+    from shadowtree.results.reports import CheckReport, Forgotten, Protected, Purged, Swept
     from shadowtree.retention.forget import DropOptions, ForgetOptions
 
 
@@ -131,9 +125,13 @@ def drop_session(access: Access, id: str, how: DropOptions) -> Forgotten:
 
 def gc(access: Access, *, dry_run: bool) -> Swept:
     """Forget what the settings do not keep, in all sessions, and free objects that nothing needs."""
-    from shadowtree.retention.budget import summarise_gc
+    from shadowtree.results.reports import Swept
 
-    return summarise_gc(forget(access, None, {"dry_run": dry_run}), partial(read_stats, access))
+    done = forget(access, None, {"dry_run": dry_run})
+    if dry_run:
+        # How many objects would go is known only after packs are rewritten, because some parts are spared.
+        return Swept(None, read_stats(access).free_bytes, done.warnings)
+    return Swept(done.removed, done.freed, done.warnings)
 
 
 def purge(access: Access, what: StrPath | None, text: str | None, how: PurgeOptions) -> Purged:

@@ -1,4 +1,4 @@
 """Encode sessions as git commits, and read sessions of other machines back from them.
 
-Commits are always made from the current timeline. Only `export` writes refs; the worktree is never touched.
+Commits are made from the current timeline. Only `write_refs` writes refs; the worktree is never touched.
 """

@@ -21,7 +21,7 @@ from shadowtree.base.paths import Change
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import list_changes, open_recorded
 from shadowtree.config.settings import Settings
-from shadowtree.conversation.decode import check_objects, derive_changes, refusing
+from shadowtree.conversation.read_commits import check_objects, derive_changes, refusing
 from shadowtree.conversation.rows import TABLES
 from shadowtree.conversation.session_rows import list_derivable, renumber
 from shadowtree.timeline.append import SessionWriter

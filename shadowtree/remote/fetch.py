@@ -21,8 +21,8 @@ from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.conversation.decode import read_session
 from shadowtree.conversation.join import Source, add_barrier, join_session, keys_of
+from shadowtree.conversation.read_commits import read_session
 from shadowtree.conversation.ref_names import Wire, read_rows_ref, rows_prefix
 from shadowtree.conversation.session_rows import list_sessions
 from shadowtree.messages.record import Recorder

@@ -16,8 +16,7 @@ from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import to_text
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.git_repository import find_around, read_tracked
-from shadowtree.conversation.decode import list_kept
-from shadowtree.conversation.encode import commit_rows, encode_line, encode_rows
+from shadowtree.conversation.read_commits import list_kept
 from shadowtree.conversation.ref_names import read_rows_ref
 from shadowtree.conversation.session_rows import (
     LocalSession,
@@ -26,6 +25,7 @@ from shadowtree.conversation.session_rows import (
     withhold_local_paths,
     withhold_texts,
 )
+from shadowtree.conversation.write_commits import commit_rows, encode_line, encode_rows
 from shadowtree.purge.exclude import exclude_paths, list_included
 from shadowtree.remote.state import RemoteState, find_remote, note_refs, save_remote
 from shadowtree.remote.transport import Transport

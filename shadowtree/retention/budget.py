@@ -7,7 +7,7 @@ rarely. The newest turns are never forgotten: if they alone do not fit, each rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from shadowtree.base.arguments import refuse_unknown
 from shadowtree.base.errors import InvalidInput, ShadowError, StoreFailed, describe_size
@@ -15,7 +15,7 @@ from shadowtree.base.frozen import replace
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore, measure_files
 from shadowtree.config.settings import Settings
-from shadowtree.results.reports import Forgotten, Stats, Swept
+from shadowtree.results.reports import Forgotten
 from shadowtree.retention.forget import (
     Forgetting,
     find_needed,
@@ -30,8 +30,6 @@ from shadowtree.retention.policy import Choice, choose_up_to, join_choices, rank
 from shadowtree.retention.usage import PathSizes
 from shadowtree.store import directory as stores
 from shadowtree.store.directory import StoreLayout
-from shadowtree.store.walk import Walker
-from shadowtree.system import disk
 from shadowtree.timeline.database import BEYOND
 
 TYPE_CHECKING = False
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
 
 SHARE = 0.8
 """The share of a budget that may be in use after forgetting; above it, `status` warns."""
-_LARGEST = 10
-"""How many paths the figures of a store list."""
 
 
 def keep_budget(locked: Locked, settings: Settings) -> list[str]:
@@ -93,14 +89,6 @@ def apply_retention(
         sweep.run(locked)
     done = Forgotten(planned.messages, len(planned.trees), sweep.removed, sweep.freed, False)
     return done if budget is None else _fit_budget(locked, budget, done, [], is_asked=True)
-
-
-def summarise_gc(done: Forgotten, read_stats: Callable[[], Stats]) -> Swept:
-    """Return what was removed from a store, or would be."""
-    if done.dry_run:
-        # How many objects would go is known only after packs are rewritten, because some parts are spared.
-        return Swept(None, read_stats().free_bytes, done.warnings)
-    return Swept(done.removed, done.freed, done.warnings)
 
 
 def _foresee(opened: OpenStore, old: Forgetting, budget: Settings | None) -> Forgotten:
@@ -219,48 +207,7 @@ def _choose_to_fit(
     return Choice([], [], [])
 
 
-# Figures and warnings
-
-
-def make_no_stats(worktree: str, store: str, settings: Settings) -> Stats:
-    """Return the figures of a worktree without records."""
-    return Stats(worktree, store, 0, settings.store_budget or None, 0, 0, 0, 0, None, None, 0, 0, 0, 0, 0)
-
-
-def read_stats(opened: OpenStore, site: Site) -> Stats:
-    """Return what the store holds and how much space that takes. Looks up every object that is needed."""
-    opened.refresh()
-    journal, layout = opened.journal, opened.layout
-    old = plan_old(opened, read_keep(site.settings), most_sessions=site.settings.max_sessions)
-    going = set(plan_over(opened, site.settings, old).trees)
-    records = list(journal.live_trees())
-    sizes = PathSizes(opened.objects)
-    sizes.add(record for record in reversed(records) if record.number not in going)
-    walker = Walker(opened.objects)
-    walker.walk_any(stores.list_refs(layout.store).values())
-    sizes.add_others(walker.reached)
-    needed = sizes.total
-    sizes.add(record for record in reversed(records) if record.number in going)
-    packs, object_bytes = opened.objects.stored_bytes()
-    times = journal.retention.find_times()
-    return Stats(
-        worktree=site.worktree,
-        store=layout.store,
-        store_bytes=opened.measure(),
-        budget_bytes=site.settings.store_budget or None,
-        messages=sum(journal.retention.count_messages().values()),
-        sessions=len(journal.live_sessions()),
-        trees=len(records),
-        pins=len(journal.pins()),
-        oldest_ms=None if times is None else times[0],
-        newest_ms=None if times is None else times[1],
-        packs=packs,
-        object_bytes=object_bytes,
-        timeline_bytes=journal.measure(),
-        cache_bytes=disk.size_if_there(layout.cache),
-        free_bytes=max(0, object_bytes - needed),
-        largest=sizes.list_largest(_LARGEST),
-    )
+# Warnings
 
 
 def warn_budgets(opened: OpenStore, site: Site, directory: str | None) -> list[str]:

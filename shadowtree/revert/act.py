@@ -45,8 +45,8 @@ from shadowtree.results.outcomes import Outcome, Plan
 from shadowtree.revert.confirmation import needs_confirmation
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History, is_same_place
-from shadowtree.revert.intents import ActIntent
-from shadowtree.revert.moves import Move, carry_out, order_moves
+from shadowtree.revert.intents import ActIntent, Move, order_moves
+from shadowtree.revert.moves import carry_out
 from shadowtree.revert.outcome import (
     Act,
     Attribution,

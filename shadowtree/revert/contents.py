@@ -22,7 +22,7 @@ from shadowtree.base.paths import (
 from shadowtree.capture.capture import Capture
 from shadowtree.capture.recorded_tree import RecordedDirectory
 from shadowtree.capture.scan import Scan
-from shadowtree.revert.moves import Move
+from shadowtree.revert.intents import Move
 from shadowtree.revert.writer import Writer
 from shadowtree.store.git_format import blob_id
 from shadowtree.store.objects import Objects

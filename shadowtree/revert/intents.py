@@ -1,4 +1,4 @@
-"""Intents: what an act is about to do, as the journal keeps it until the act is finished or rolled back.
+"""Intents: the moves of an act, as the journal keeps them until they are finished or rolled back.
 
 ["undo", moves]                   running, or interrupted
 ["undo", moves, "rolled back"]    rolled back but for these moves, which are out of reach
@@ -7,12 +7,21 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import PathState, RelPath
-from shadowtree.revert.moves import Move
+from shadowtree.base.paths import (
+    DIRECTORY,
+    TEMPORARY_PREFIX,
+    Change,
+    PathState,
+    RelPath,
+    Unknown,
+    join,
+    parent_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +29,54 @@ if TYPE_CHECKING:
 
 
 FINISHED, ROLLED_BACK = "finished", "rolled back"
+
+
+@frozen
+class Move:
+    """One path and what becomes of it."""
+
+    path: RelPath
+    old: PathState | None
+    new: PathState | None
+    temporary: RelPath
+    """Where the new state waits before the swap, and the old one after it."""
+
+    @property
+    def is_mode_only(self) -> bool:
+        """Whether only the permission bits differ."""
+        if self.old is None or self.new is None or self.old.blob != self.new.blob:
+            return False
+        return stat.S_ISREG(self.old.mode) and stat.S_ISREG(self.new.mode)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is a directory that is removed and not replaced."""
+        return self.old == DIRECTORY and self.new is None
+
+
+def order_moves(changes: Sequence[Change], token: str) -> list[Move]:
+    """Return moves in an order in which they can be made, each with its temporary.
+
+    First come files to remove, then directories to remove or replace, the deepest first, then everything new
+    or changed, directories before their contents. Rolling back goes through the same list from its end.
+    """
+    turning = {change.path for change in changes if DIRECTORY in (change.old, change.new)}
+    moves = []
+    for number, change in enumerate(changes):
+        assert not isinstance(change.old, Unknown)
+        assert not isinstance(change.new, Unknown)
+        home = parent_of(change.path)
+        # The new state is staged in the nearest directory above that exists now and stays a directory.
+        while change.new is not None and home in turning:
+            home = parent_of(home)
+        name = TEMPORARY_PREFIX + f"{token}-{number}".encode()
+        moves.append(Move(change.path, change.old, change.new, join(home, name)))
+    files_out = [move for move in moves if move.new is None and not move.is_leaving]
+    directories_out = [move for move in moves if move.old == DIRECTORY]
+    coming = [move for move in moves if move.new is not None and move.old != DIRECTORY]
+    directories_out.sort(key=lambda move: move.path, reverse=True)
+    coming.sort(key=lambda move: move.path)
+    return [*files_out, *directories_out, *coming]
 
 
 @frozen

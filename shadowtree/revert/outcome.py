@@ -18,7 +18,7 @@ from shadowtree.capture.scan import Scan
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.contents import Contents
 from shadowtree.revert.history import History, with_session
-from shadowtree.revert.moves import Move
+from shadowtree.revert.intents import Move
 from shadowtree.revert.plan import PathPlan, identify_plan
 from shadowtree.revert.requests import Options, Request, Revert
 from shadowtree.revert.targets import Target

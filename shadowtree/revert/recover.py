@@ -25,9 +25,8 @@ from shadowtree.capture.capture import Site, capture
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.size_limits import without_reserve
 from shadowtree.revert.contents import Contents
-from shadowtree.revert.intents import FINISHED, ROLLED_BACK, ActIntent, decode_intent
+from shadowtree.revert.intents import FINISHED, ROLLED_BACK, ActIntent, Move, decode_intent
 from shadowtree.revert.moves import (
-    Move,
     ReadBlob,
     clean_up,
     find_temporaries,

@@ -28,7 +28,7 @@ _AT_EMPTY_PATH = 0x1000
 """Linux: the size of the largest file handle, and the flag for the handle of an open file itself."""
 
 _RENAME = "renameatx_np" if IS_MAC else "renameat2"
-_EXCHANGE = 2
+_EXCHANGE = 2  # RENAME_EXCHANGE, on macOS RENAME_SWAP
 _NO_REPLACE = 4 if IS_MAC else 1
 _RENAMEAT2_NUMBERS = {"x86_64": 316, "aarch64": 276}
 """Linux: the number of the system call by machine, for C libraries that have no function for it."""

@@ -25,7 +25,8 @@ from shadowtree.capture.scan import Scan, ScanInput, ScanScope, scan_worktree
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.results.messages import Watching
 from shadowtree.system.syscalls import IS_LINUX
-from shadowtree.watching.watcher import INTERRUPTED, Doubt, InotifyWatcher, Rescan
+from shadowtree.watching.inotify_watcher import InotifyWatcher
+from shadowtree.watching.watcher import INTERRUPTED, Doubt, Rescan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from shadowtree import Shadow
-from shadowtree.conversation.encode import encode_conversation
 from shadowtree.conversation.ref_names import ROWS
 from shadowtree.conversation.session_rows import list_sessions, read_session_rows
+from shadowtree.conversation.write_commits import encode_conversation
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.database import Database
 from tests.remote.machines import Machine

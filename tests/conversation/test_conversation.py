@@ -13,7 +13,7 @@ import pytest
 
 from shadowtree import Shadow, StoreDamaged
 from shadowtree.base.errors import StoreTooNew
-from shadowtree.conversation.decode import check_objects, read_session
+from shadowtree.conversation.read_commits import check_objects, read_session
 from shadowtree.conversation.ref_names import ROWS, session_ref
 from shadowtree.conversation.rows import TABLES, decode_row, encode_row
 from shadowtree.store.git_format import MODE_FILE, TreeEntry, encode_commit, encode_tree

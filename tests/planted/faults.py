@@ -446,7 +446,7 @@ FAULTS = (
     # Watching, blame, front ends
     Fault(
         "overflow-ignored",
-        "watching/watcher.py",
+        "watching/inotify_watcher.py",
         "mask & inotify.OVERFLOW",
         "False",
         "tests/watching/test_watch_limits.py::test_more_happens_at_once_than_the_queue_holds",

@@ -413,10 +413,11 @@ def test_a_row_without_rivals_has_a_verdict_and_a_note_of_its_own() -> None:
 
 def test_the_worst_messages_are_listed_by_number_with_what_they_took() -> None:
     recorded = [Recorded(0.001, 0.002, 0.003) for _ in range(9)]
-    recorded[6] = Recorded(0.001, 0.049, 0.004)
+    recorded[6] = Recorded(0.001, 0.049, 0.004, 0.002)
     lines = list_worst(recorded).splitlines()
 
-    assert lines[0] == "  no. 7: 50.0 ms (begin 1.0 ms, end 49.0 ms, processor 4.0 ms)"
+    taken = "begin 1.0 ms, end 49.0 ms, processor 4.0 ms, of it Python's garbage collector 2.0 ms"
+    assert lines[0] == f"  no. 7: 50.0 ms ({taken})"
     assert len(lines) == 5
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from shadowtree import ShadowError
-from shadowtree.conversation import encode
-from shadowtree.conversation.encode import encode_rows
+from shadowtree.conversation import write_commits
 from shadowtree.conversation.session_rows import read_session_rows
+from shadowtree.conversation.write_commits import encode_rows
 from shadowtree.store.git_format import encode_commit
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.database import Database
@@ -160,7 +160,7 @@ def test_a_session_of_a_newer_version_does_not_keep_others_away(
     newer.tell("m1", {"a.txt": "one\n"}, session="new")
     same.tell("m2", {"b.txt": "two\n"}, session="old")
     with monkeypatch.context() as patch:
-        patch.setattr(encode, "FORMAT", 2)
+        patch.setattr(write_commits, "FORMAT", 2)
         newer.push()
     same.push()
 

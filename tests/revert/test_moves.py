@@ -13,8 +13,8 @@ import pytest
 
 from shadowtree.base.errors import Conflict, StoreDamaged, WorktreeFailed
 from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPath, Unknown
-from shadowtree.revert.intents import FINISHED, ROLLED_BACK, ActIntent, decode_intent
-from shadowtree.revert.moves import Move, carry_out, clean_up, order_moves, roll_back
+from shadowtree.revert.intents import FINISHED, ROLLED_BACK, ActIntent, Move, decode_intent, order_moves
+from shadowtree.revert.moves import carry_out, clean_up, roll_back
 from shadowtree.revert.writer import BEING_WRITTEN, NO_FILE, Writer
 from shadowtree.store.git_format import object_id
 from shadowtree.system import disk

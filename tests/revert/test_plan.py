@@ -26,7 +26,7 @@ from shadowtree.base.paths import (
 from shadowtree.results.outcomes import Hunk
 from shadowtree.revert import plan as real
 from shadowtree.revert.contents import DiskState
-from shadowtree.revert.moves import Move, order_moves
+from shadowtree.revert.intents import Move, order_moves
 from shadowtree.revert.plan import (
     KEEP_OR_MOVE,
     KEEP_OR_OVERWRITE,

@@ -90,7 +90,7 @@ def test_ctrl_c_while_the_queue_is_drained_is_a_doubt(
     (top / "a.txt").write_text("two\n")
 
     with monkeypatch.context() as patch:
-        patch.setattr("shadowtree.watching.watcher.InotifyWatcher._note", _interrupt)
+        patch.setattr("shadowtree.watching.inotify_watcher.InotifyWatcher._note", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             watched.shadow.drain()
 

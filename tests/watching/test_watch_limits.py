@@ -473,7 +473,7 @@ def test_a_directory_that_takes_several_names_for_one_is_looked_at_each_time(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If `a` is deleted as `A`, the kernel reports `A`. Few kernels support such directories."""
-    monkeypatch.setattr("shadowtree.watching.watcher.folds_names", lambda fd: True)
+    monkeypatch.setattr("shadowtree.watching.inotify_watcher.folds_names", lambda fd: True)
     watched.shadow.close()
     watched.settle()
 
@@ -487,7 +487,7 @@ def test_a_table_of_mounts_that_cannot_be_read(watched: Watched, monkeypatch: py
     def refuse(root: str) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("shadowtree.watching.watcher.Mounts", refuse)
+    monkeypatch.setattr("shadowtree.watching.inotify_watcher.Mounts", refuse)
     watched.shadow.close()
     watched.check()
 

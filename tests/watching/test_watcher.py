@@ -16,7 +16,8 @@ from shadowtree.base.paths import ROOT, RelPath
 from shadowtree.system import inotify, mounts
 from shadowtree.system.inotify import Inotify
 from shadowtree.system.mounts import Mounts
-from shadowtree.watching.watcher import Dirty, InotifyWatcher, Rescan
+from shadowtree.watching.inotify_watcher import InotifyWatcher
+from shadowtree.watching.watcher import Dirty, Rescan
 from tests.support.processes import in_child
 from tests.support.trees import make_tree
 from tests.support.watching import open_descriptors

@@ -7,8 +7,8 @@ that exist. Within one process, an unchanged stamp of the rows makes this unnece
 from __future__ import annotations
 
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.conversation.encode import encode_conversation
 from shadowtree.conversation.ref_names import TRACKED, session_ref
+from shadowtree.conversation.write_commits import encode_conversation
 from shadowtree.store.directory import HEAD_REF, begin_ref, list_own_refs, list_refs
 from shadowtree.store.repo import ShadowRefs
 
