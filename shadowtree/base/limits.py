@@ -26,6 +26,8 @@ class PackLimits:
     """If all journaled packs have more bytes than this, records move the oldest out of the timeline..."""
     slice_records: int = 5
     """...at every n-th record, where n is this number..."""
+    most_bytes: int = 2 << 20
+    """...or at every record if they have more bytes than this..."""
     drained_weight: int = 384 << 10
     """...until the weight of the packs moved (see `repack.weigh`) exceeds this..."""
     drain_s: float = 0.002

@@ -179,11 +179,12 @@ class OpenStore:
         never tidy.
         """
         self._records += 1
-        is_due = not has_idle_time and last.number % self.limits.packs.slice_records == 0
-        if is_due and self.publisher.has_much_journaled():
+        limits, waiting = self.limits.packs, 0 if has_idle_time else self.journal.packs.journaled_bytes()
+        is_due = last.number % limits.slice_records == 0 or waiting > limits.most_bytes
+        if is_due and waiting > limits.much_bytes:
             from shadowtree.timeline.tidy import drain_rows
 
-            drain_rows(self.objects, self.journal, self.publisher, self.limits.packs)
+            drain_rows(self.objects, self.journal, self.publisher, limits)
         else:
             self.publisher.merge()
 
@@ -207,9 +208,11 @@ class OpenStore:
         """Repack briefly; if more is left to do, move the packs that are stored twice out of the timeline."""
         from shadowtree.timeline.tidy import drain_rows
 
+        end = monotonic() + 2 * self.limits.packs.close_s
         if not self.tidy(self.limits.packs.close_s):
             while drain_rows(self.objects, self.journal, self.publisher, self.limits.packs):
-                pass
+                if monotonic() > end:
+                    break
             self.journal.compact()
             self.remember_packs()
 

@@ -50,7 +50,7 @@ from shadowtree.store.directory import (
 from shadowtree.store.files import StoreFile, find_lone_indexes, list_files
 from shadowtree.store.git_format import EMPTY_TREE, PackBytes
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import is_written, list_unkept
+from shadowtree.store.pack_writer import has_same_bytes, list_unkept
 from shadowtree.system import disk
 
 _KINDS = {"shadowtree.json": "identity", "config": "config", "HEAD": "head"}
@@ -253,7 +253,7 @@ class Check:
         total = sum(len(list_entries(packs, name)) for name in names) if read_data else 0
         for name in names:
             fault = find_pack_fault(packs, name, read_data=read_data)
-            if fault is None and name in whole and not is_written(packs, whole[name]):
+            if fault is None and name in whole and not has_same_bytes(packs, whole[name]):
                 fault = PackFault(None, "does not match its copy in the timeline")
             # If something is wrong with a pack, find out which objects are damaged.
             bad = self._read_pack(name, total) if fault is not None or read_data else 0

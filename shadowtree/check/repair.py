@@ -226,7 +226,7 @@ class Repair:
                 if os.path.exists(path := os.path.join(packs, row.name + suffix)):
                     disk.sync_file(path)
         disk.sync_names(packs)
-        with self._new_pack(in_place_of=missing) as writer:
+        with self._new_pack(in_place_of=missing) as (writer, _):
             for row in rows:
                 self._copy_whole(self._open_aside(row.name), writer, objects.prove)
         with closing(Journal(self._layout.timeline)) as journal:
@@ -273,12 +273,12 @@ class Repair:
     def _rewrite(self, names: list[str]) -> None:
         """Copy whatever is whole in damaged packs and in no sound one; only then move them to quarantine."""
         others = [pack for pack in self._check.objects.packs() if pack.name not in names]
-        with self._new_pack(in_place_of=names) as writer:
+        with self._new_pack(in_place_of=names) as (writer, written):
             for name in names:
                 pack = open_pack(self._layout.packs, name)
                 self._copy_whole(pack, writer, lambda id: any(each.find(id) is not None for each in others))
         for name in names:
-            for suffix in _OF_A_PACK:
+            for suffix in _OF_A_PACK if name not in written else ():
                 self._take_away(f"objects/pack/{name}{suffix}")
         disk.sync_names(self._layout.packs)
         self._check.objects.refresh()
@@ -299,20 +299,27 @@ class Repair:
                     writer.add(kind, id, size, deflate(b"".join(pieces)))
 
     def _store(self, wanted: Iterable[tuple[bytes, bytes]]) -> None:
-        with self._new_pack() as writer:
+        with self._new_pack() as (writer, _):
             for kind, content in wanted:
                 writer.add(kind, object_id(kind, content), len(content), deflate(content))
 
     @contextmanager
-    def _new_pack(self, in_place_of: Collection[str] = ()) -> Iterator[PackWriter]:
-        """Yield a pack to write to, make it durable, and drop the rows of the packs that it replaces."""
+    def _new_pack(self, in_place_of: Collection[str] = ()) -> Iterator[tuple[PackWriter, set[str]]]:
+        """Yield a pack to write to, make it durable, and drop the rows of the packs that it replaces.
+
+        Also yields a set, to which the names of what was written are added. A pack that is damaged only at
+        its ends is replaced by one of its own name; quarantine then has a copy of it.
+        """
         objects, packs = self._check.objects, self._layout.packs
         objects.refresh()
-        writer = objects.start_pack()
+        writer, written = objects.start_pack(), set[str]()
         try:
-            yield writer
+            yield writer, written
             for file in writer.complete():
+                for suffix in _OF_A_PACK if file.name in in_place_of else ():
+                    self._keep(f"objects/pack/{file.name}{suffix}")
                 name_pack(packs, file)
+                written.add(file.name)
         except BaseException:
             writer.abandon()
             raise

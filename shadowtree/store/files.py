@@ -38,7 +38,7 @@ _DERIVED = re.compile(
     r"|objects/info/commit-graph|objects/info/commit-graphs/.*\.graph"
 )
 _OF_COMMITS = re.compile(
-    r"logs/.*|refs/.*|packed-refs|gc\.(log|pid).*|[A-Z_]+HEAD|index|worktrees/.*", re.DOTALL
+    r"logs/.*|refs/.*|packed-refs|info/refs|gc\.(log|pid).*|[A-Z_]+HEAD|index|worktrees/.*", re.DOTALL
 )
 _PACK_DIRECTORY = "objects/pack"
 _GIT_TEMPORARY = re.compile(r"objects/(pack/|[0-9a-f]{2}/)?\.?tmp_.*|.*\.lock", re.DOTALL)

@@ -218,10 +218,10 @@ class PackSet:
         """Forget packs whose files are gone; every object in them that is needed is in another pack."""
         ids: set[bytes] = set()
         for name in names:
-            pack = self._packs.pop(name, None)
-            if pack is not None:
-                ids.update(pack.ids())
-                pack.close()
+            for packs in (self._packs, self._recalled):
+                if (pack := packs.pop(name, None)) is not None:
+                    ids.update(pack.ids())
+                    pack.close()
             for suffix in _SUFFIXES:
                 self._stamps.pop(name + suffix, None)
             self._kept.discard(name)

@@ -478,10 +478,13 @@ def keep_again(directory: str, names: Iterable[str]) -> None:
 
 
 def is_written(directory: str, content: PackBytes) -> bool:
-    """Return whether a pack has its files, with exactly these bytes."""
-    name = os.path.join(directory, content.name)
-    return (
-        os.path.lexists(name + KEEP_SUFFIX)
-        and disk.read_if_there(name + INDEX_SUFFIX) == content.index
-        and disk.read_if_there(name + PACK_SUFFIX) == content.pack
-    )
+    """Return whether a pack has its files, with exactly these bytes, and its `.keep`."""
+    path = os.path.join(directory, content.name)
+    return os.path.lexists(path + KEEP_SUFFIX) and has_same_bytes(directory, content)
+
+
+def has_same_bytes(directory: str, content: PackBytes) -> bool:
+    """Return whether the files of a pack have exactly these bytes."""
+    path = os.path.join(directory, content.name)
+    is_index_same = disk.read_if_there(path + INDEX_SUFFIX) == content.index
+    return is_index_same and disk.read_if_there(path + PACK_SUFFIX) == content.pack

@@ -465,9 +465,11 @@ class ShadowObjectStore(DiskObjectStore):
             raise
         self._publish(file)
         for pack in small:
-            # After a kill, the next lock holder removes an index that is left alone.
-            disk.remove_file(pack.path)
-            remove_pack(self._packs, pack.name)
+            # If one of them has everything that the others have, the joined pack is the same as that one.
+            if pack.name != file.name:
+                # After a kill, the next lock holder removes an index that is left alone.
+                disk.remove_file(pack.path)
+                remove_pack(self._packs, pack.name)
         self.objects.refresh()
 
     # Refused

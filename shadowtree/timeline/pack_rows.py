@@ -74,6 +74,11 @@ class PackRows:
         ((count,),) = self._db.rows("SELECT count(*) FROM packs WHERE state = ?", JOURNALED)
         return int(count)
 
+    def journaled_bytes(self) -> int:
+        """Return how many bytes the journaled packs have, without their indexes."""
+        ((total,),) = self._db.rows("SELECT total(length(pack)) FROM packs WHERE state = ?", JOURNALED)
+        return int(total)
+
     def read(self, row: PackRow) -> PackBytes | None:
         """Read a journaled pack; return None if another process just merged it, or if its row is damaged."""
         select = "SELECT CAST(pack AS BLOB), CAST(pack_index AS BLOB) FROM packs WHERE number = ?"

@@ -234,11 +234,6 @@ class Publisher:
 
     # Merging
 
-    def has_much_journaled(self) -> bool:
-        """Return whether journaled packs have too many bytes to wait for idle time."""
-        rows = self._journal.packs.rows(JOURNALED)
-        return sum(row.pack_size for row in rows) > self._limits.much_bytes
-
     def has_much_waiting(self) -> bool:
         """Return whether journaled and fresh packs have too many bytes to wait for idle time."""
         names = {row.name for row in self._journal.packs.rows(JOURNALED, FRESH)}
@@ -276,21 +271,24 @@ class Publisher:
         """
         into = self._objects.start_pack()
         known, joined = self._journal.packs.versions([pack.name for pack in packs]), []
+        entries: dict[bytes, tuple[bytes, int]] = {}
         try:
             for pack in packs:
                 try:
-                    entries = list(pack.read_all())
+                    found = list(pack.read_all())
                 except (StoreDamaged, StoreFailed):
                     continue
-                for id, raw, crc in entries:
-                    if id in into:
-                        continue
-                    if deltas and id in deltas:
-                        into.add_delta(id, *deltas[id])
-                    else:
-                        into.copy_whole(id, raw, crc)
+                for id, raw, crc in found:
+                    entries.setdefault(id, (raw, crc))
                 joined.append(pack)
                 into.versions += known.get(pack.name, [])
+            for id, entry in entries.items():
+                delta = deltas.get(id) if deltas else None
+                # The base may be in a damaged pack.
+                if delta is not None and delta[0] in entries:
+                    into.add_delta(id, *delta)
+                else:
+                    into.copy_whole(id, *entry)
             if not joined:
                 return False
             self.publish(into, is_settled=deltas is not None)

@@ -557,6 +557,34 @@ def test_a_journaled_pack_comes_back_from_the_timeline(recorded: Shadow) -> None
     assert (Path(report.quarantine) / "objects" / "pack" / pack.name).read_bytes() != before
 
 
+@pytest.mark.usefixtures("large_packs")
+@pytest.mark.parametrize("at", [5, -3], ids=["header", "checksum"])
+def test_a_pack_whose_objects_are_all_whole_costs_nothing(recorded: Shadow, at: int) -> None:
+    """What is whole in it makes a pack of the same name, which must not be taken for the damaged one."""
+    recorded.close()
+    for path in packs_of(recorded):
+        flip_in(path, at)
+        damaged = path.read_bytes()
+        report = recorded.repair()
+
+        assert report.ok
+        assert hurt(recorded.check(read_data=True)) == []
+        git("--git-dir", recorded.store, "fsck", "--full", "--strict")
+        assert report.quarantine is not None
+        assert (Path(report.quarantine) / "objects" / "pack" / path.name).read_bytes() == damaged
+
+
+def test_a_missing_keep_of_a_journaled_pack_is_no_damage(recorded: Shadow) -> None:
+    recorded.close()
+    for path in packs_of(recorded):
+        path.with_suffix(".keep").unlink()
+
+    report = recorded.check()
+
+    assert report.ok
+    assert {problem.kind for problem in report.harmless} == {"keep"}
+
+
 @pytest.mark.usefixtures("no_tidying")
 def test_a_damaged_row_of_a_journaled_pack_goes_if_its_files_are_whole(recorded: Shadow) -> None:
     change_timeline(recorded, "UPDATE packs SET pack = x'00' WHERE number = 1")

@@ -628,6 +628,17 @@ def test_branches_that_are_named_after_a_secret_get_other_names(shadow: Shadow, 
     assert (worktree / "a").read_text() == "a1"
 
 
+def test_the_list_of_refs_that_git_makes_for_web_servers_loses_it_too(shadow: Shadow, worktree: Path) -> None:
+    archive(shadow, worktree, f"use {KEY} now")
+    shadow.repo.close()
+    git("--git-dir", shadow.store, "gc", "--quiet")
+    assert SLUG[:12] in (shadow.store / "info" / "refs").read_text()
+
+    shadow.purge(".env")
+
+    assert not find_bytes(shadow.store, [KEY.encode(), SLUG[:12].encode()])
+
+
 @pytest.mark.parametrize(
     ("given", "left"),
     [(f"with {KEY}", "with purged"), (f"with-{SLUG}-9", "with-purged-9"), (KEY, "purged-2")],

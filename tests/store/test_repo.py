@@ -541,6 +541,20 @@ def test_many_objects_one_by_one_become_few_packs(repo: ShadowRepo, shadow: Shad
     assert all(repo[blob.id] == blob for blob in blobs)
 
 
+def test_the_same_objects_added_again_are_kept_when_packs_are_joined(
+    repo: ShadowRepo, shadow: Shadow
+) -> None:
+    """The joined pack has the name of the one that holds all of them, and must not be removed as that."""
+    blobs = [Blob.from_string(b"object %d\n" % number) for number in range(15)]
+    repo.object_store.add_objects([(blob, None) for blob in blobs])
+    for blob in blobs:
+        repo.object_store.add_object(blob)
+
+    assert all(repo[blob.id] == blob for blob in blobs)
+    for blob in blobs:
+        git("--git-dir", shadow.store, "cat-file", "-e", blob.id.decode())
+
+
 def test_a_delta_whose_base_does_not_come_along_is_completed(repo: ShadowRepo, shadow: Shadow) -> None:
     base = Blob.from_string(b"line\n" * 1000)
     wanted = Blob.from_string(b"line\n" * 1000 + b"more\n")

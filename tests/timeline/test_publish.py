@@ -881,6 +881,22 @@ def test_a_damaged_pack_is_not_merged(at: int, tmp_path: Path) -> None:
         assert_sound_git(store.path)
 
 
+def test_a_pack_joins_without_one_that_a_delta_would_need(tmp_path: Path) -> None:
+    """Its object becomes the base of no delta, as it is not in the joined pack."""
+    with closing(PackStore(tmp_path)) as store:
+        old, new = text("a", 1), text("a", 2)
+        packs = [store.record(old), store.record(new, before={new: old}), store.record(b"other")]
+        path = Path(packs[1].path)
+        path.write_bytes(path.read_bytes()[:20] + b"?" + path.read_bytes()[21:])
+        deltas = {blob(old): (blob(new), 1, b"not to be used")}
+
+        assert store.opened.publisher.join(packs, deltas)
+        store.reopen("another boot")
+        for content in (old, new, b"other"):
+            assert store.objects.read(b"blob", blob(content)) == content
+        assert_sound_git(store.path)
+
+
 @pytest.mark.limits(Limits(packs=PackLimits(many=4)))
 def test_a_pack_that_cannot_be_read_is_left_alone_and_fails_no_snapshot(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
@@ -944,6 +960,17 @@ def test_many_snapshots_leave_a_small_journal(shadow: Shadow, worktree: Path) ->
     assert log < 10 << 20
     shadow.close()
     assert (shadow.store / "timeline.db").stat().st_size < 1 << 20
+
+
+def test_large_snapshots_in_quick_succession_leave_a_small_journal(shadow: Shadow, worktree: Path) -> None:
+    """Packs of nearly the size up to which they are journaled."""
+    sizes = []
+    for _ in range(40):
+        (worktree / "a").write_bytes(os.urandom(240_000))
+        shadow.track()
+        sizes.append(sum(len(pack.pack) for pack in journaled_packs(shadow.store)))
+
+    assert max(sizes) < 4 << 20
 
 
 @pytest.mark.limits(Limits(packs=PackLimits(many=6)))
