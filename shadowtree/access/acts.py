@@ -22,21 +22,22 @@ def act(
     """Carry out an act; with `dry_run`, or where nothing is recorded, only plan it."""
     if options.dry_run or access.lacks_store:
         return replace(plan(access, session, request, options).outcome, dry_run=options.dry_run)
+    known = len(access.recovered)
     try:
-        return _carry_out(access, session, request, options, cancellation)
+        return _carry_out(access, session, request, options, cancellation, known)
     except NotConfirmed as error:
         # Nothing is locked while the user thinks, so the plan may be outdated after that.
         if options.confirm is None or not options.confirm(error.plan):
             raise
         confirmed = replace(options, confirm=None, expect=error.plan.id)
-        return _carry_out(access, session, request, confirmed, cancellation)
+        return _carry_out(access, session, request, confirmed, cancellation, known)
 
 
 def _carry_out(
-    access: Access, session: str, request: Request, options: Options, cancellation: Cancellation
+    access: Access, session: str, request: Request, options: Options, cancellation: Cancellation, known: int
 ) -> Outcome:
-    """Lock the store and act; add notes about recovery before the act and the budget after it."""
-    now_ms, known = access.now_ms, len(access.recovered)
+    """Lock the store and act; add notes about the budget, and about what was recovered after the `known`."""
+    now_ms = access.now_ms
     with access.writing() as (opened, site, _):
         done = run(opened, site, session, request, options, now_ms, cancellation)
     notes = [*done.notes, *access.recovered[known:], *access.keep_budget()]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
+from shadowtree.base.paths import RelPath
 from shadowtree.capture.directories import Census
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.read_files import Progress, build_trees, read_files, settle
@@ -72,13 +73,17 @@ def scan_site(site: Site, opened: OpenStore | None) -> Scan:
     return scan_worktree(given) if site.watch is None else site.watch.scan(given)
 
 
-def scan_again(site: Site, opened: OpenStore, before: Scan, changed: ScanScope) -> Scan:
-    """Scan only what changed; take everything else from the scan `before`, which was recorded."""
-    given = make_scan_input(site, opened)
-    if site.watch is not None:
-        return site.watch.scan(given)
+def scan_again(
+    site: Site, opened: OpenStore, before: Scan, paths: Sequence[RelPath], changed_bits: Sequence[RelPath]
+) -> Scan:
+    """Scan only the paths that changed; take everything else from the scan `before`, which was recorded.
+
+    If the bits of a file with other hard links changed, they changed under its other names too.
+    """
+    if site.watch is not None or any(before.has_other_links(path) for path in changed_bits):
+        return scan_site(site, opened)
     census = Census.of(before.directories.values(), before.rules)
-    return scan_worktree(given, census=census, scope=changed)
+    return scan_worktree(make_scan_input(site, opened), census=census, scope=ScanScope(paths))
 
 
 def make_scan_input(site: Site, opened: OpenStore | None) -> ScanInput:
@@ -139,10 +144,10 @@ class Capture:
                     tree=tree, facts=facts, also=also, files=self.scan.files, time_s=time_s
                 )
             yield last
+        settle(self.scan)
         try:
             if is_new:
                 opened.tidy_a_little(last, has_idle_time=self._site.has_idle_time)
-            settle(self.scan)
             opened.remember(self.scan)
             if self._site.watch is not None:
                 self._site.watch.commit(self.scan, opened.cache)
@@ -225,8 +230,9 @@ def capture_in_memory(
         objects.refresh()
         if scan is None:
             opened.refresh()
-            scan = scan_site(site, opened)
-        scan = _read_all(site, opened, scan, objects, scratch, None)
+            scan = _read_all(site, opened, scan_site(site, opened), objects, scratch, None)
+        else:
+            read_files(scan, site.worktree, objects, scratch, None)
         tree, facts = build_trees(scan, objects, scratch)
         yield objects, open_recorded(objects, tree, facts)
     finally:

@@ -142,6 +142,11 @@ class Scan:
         row = None if above is None else above.find_file(path.rpartition(b"/")[2])
         return None if above is None or row is None else above.file_state(row)
 
+    def has_other_links(self, path: RelPath) -> bool:
+        """Return whether a covered file had other hard links when the scan checked it, or may have any."""
+        directory, name = self.directories.get(parent_of(path)), path.rpartition(b"/")[2]
+        return directory is None or directory.find_file(name) is None or name in directory.linked
+
     def known(self, path: RelPath) -> Directory | None:
         """Return a directory as it was last recorded, if the scan was made on top of a census."""
         return self._rest.get(path)
@@ -236,6 +241,7 @@ def scan_worktree(
                     found = scanner.visit(path, mode, above, is_whole=is_whole)
                 except (Vanished, Unreadable, OSError) as error:
                     why = scanner.why_lost(path, error)
+                    scan.has_lost |= why is None
             if found is None:
                 scanner.lose(path, why)
                 continue
@@ -396,7 +402,6 @@ class _Scanner:
             above.skipped.append((name, reason))
         above.stamp = None
         above.is_stale = True
-        self._scan.has_lost |= reason is None
 
     # Which directories come next
 

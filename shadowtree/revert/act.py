@@ -38,7 +38,7 @@ from shadowtree.capture.diff import diff_patch
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
 from shadowtree.capture.rules.git_repository import find_head
-from shadowtree.capture.scan import Scan, ScanScope, stamp_uncovered
+from shadowtree.capture.scan import Scan, stamp_uncovered
 from shadowtree.capture.size_limits import require_free_space, without_reserve
 from shadowtree.results.messages import make_patch
 from shadowtree.results.outcomes import Outcome, Plan
@@ -93,7 +93,8 @@ def run(
             return replace(prepared.outcome, dry_run=False)
         _refuse(act, prepared)
         cancellation.check()
-        intent = ActIntent(prepared.target.kind, order_moves(prepared.plan.changes, os.urandom(6).hex()))
+        moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
+        intent = ActIntent(prepared.target.kind, [_identify(move, writer) for move in moves])
         merged = prepared.contents.verify(intent.moves, taken)
         if not intent.moves:
             with taken.record(act.session_writer.time_s) as record:
@@ -103,15 +104,16 @@ def run(
         before, number = _add_intent(act, prepared, intent, merged, taken)
         with HeldInterrupts(cancellation) as interrupts:
             try:
-                done = carry_out(intent.moves, writer, prepared.contents.read, interrupts.check)
+                made = carry_out(intent.moves, writer, prepared.contents.read, interrupts.check)
+                done = replace(intent, moves=made)
                 after = _record(act, prepared, done, before, number, taken.scan)
             except BaseException as error:
                 _roll_back(act, prepared, number, intent, writer, error)
                 raise
-            notes, stayed = _clean_up(act, number, intent, writer)
+            notes, stayed = _clean_up(act, number, done, writer)
             if interrupts.is_pending:
                 notes.append("interrupted, but it was already done")
-        return finish(act, prepared, done, after, notes, stayed)
+        return finish(act, prepared, made, after, notes, stayed)
 
 
 def preview(
@@ -300,6 +302,12 @@ def _without_files(target: Target, present: DiskState) -> Target:
 # Doing it
 
 
+def _identify(move: Move, writer: Writer) -> Move:
+    """Note which file it is if only its bits change: they are never rolled back on another one."""
+    found = writer.identify(move.path) if move.is_mode_only else None
+    return move if found is None else replace(move, file=found[:2])
+
+
 def _add_intent(
     act: Act, prepared: Prepared, intent: ActIntent, merged: list[bytes], taken: Capture
 ) -> tuple[TreeRecord, int]:
@@ -310,19 +318,20 @@ def _add_intent(
 
 
 def _record(
-    act: Act, prepared: Prepared, done: list[Move], before: TreeRecord, intent: int, scan: Scan
+    act: Act, prepared: Prepared, done: ActIntent, before: TreeRecord, intent: int, scan: Scan
 ) -> str:
-    """Record the state after the act, and the act; return the tree's id."""
-    # Other names of a file whose bits changed have them too, at least those in the same directory.
-    directories = {parent_of(move.path) for move in done if move.is_mode_only}
-    changed = ScanScope(paths=[move.path for move in done], directories=directories)
-    with capture(act.site, act.opened, scan=scan_again(act.site, act.opened, scan, changed)) as taken:
+    """Record the state after the act, and the act, with the moves that were made; return the tree's id."""
+    paths = [move.path for move in done.moves]
+    changed_bits = [move.path for move in done.moves if move.is_mode_only]
+    again = scan_again(act.site, act.opened, scan, paths, changed_bits)
+    with capture(act.site, act.opened, scan=again) as taken:
         # Files that the act wrote where no rule covers them are in no tree, but are among its changes.
-        uncovered = [move.new for move in done if not _is_covered(taken.scan, move.path)]
+        uncovered = [move.new for move in done.moves if not _is_covered(taken.scan, move.path)]
         also = [state.blob for state in uncovered if state is not None and state.blob]
         _note_uncovered(act, taken.scan)
         with taken.record(act.session_writer.time_s, also=also) as record:
-            _add_event(act, prepared, done, before, record, intent)
+            _add_event(act, prepared, done.moves, before, record, intent)
+            act.opened.journal.change_intent(intent, done.encode())
     return taken.tree.hex()
 
 
@@ -332,7 +341,12 @@ def _is_covered(scan: Scan, path: RelPath) -> bool:
 
 
 def _add_event(
-    act: Act, prepared: Prepared, done: list[Move], before: TreeRecord, after: TreeRecord, intent: int | None
+    act: Act,
+    prepared: Prepared,
+    done: Sequence[Move],
+    before: TreeRecord,
+    after: TreeRecord,
+    intent: int | None,
 ) -> None:
     """Add the act to the journal, after the end of the message that was open."""
     if prepared.ending is not None:

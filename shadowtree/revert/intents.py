@@ -40,6 +40,8 @@ class Move:
     new: PathState | None
     temporary: RelPath
     """Where the new state waits before the swap, and the old one after it."""
+    file: tuple[int, int] | None = None
+    """Inode and mtime of a file of which only the bits change."""
 
     @property
     def is_mode_only(self) -> bool:
@@ -94,7 +96,7 @@ class ActIntent:
         """Encode it for the journal."""
         import json
 
-        rows = [[m.path.hex(), m.temporary.hex(), _encode(m.old), _encode(m.new)] for m in self.moves]
+        rows = [[m.path.hex(), m.temporary.hex(), _encode(m.old), _encode(m.new), m.file] for m in self.moves]
         return json.dumps([self.kind, rows, *([self.waits_to_be] if self.waits_to_be else [])]).encode()
 
 
@@ -105,8 +107,8 @@ def decode_intent(content: bytes) -> ActIntent:
     try:
         kind, rows, *waits = json.loads(content)
         moves = [
-            Move(_path(path), _decode(old), _decode(new), _path(temporary))
-            for path, temporary, old, new in rows
+            Move(_path(path), _decode(old), _decode(new), _path(temporary), file and (file[0], file[1]))
+            for path, temporary, old, new, file in rows
         ]
         if waits not in ([], [FINISHED], [ROLLED_BACK]):
             raise ValueError(waits)

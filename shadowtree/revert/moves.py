@@ -20,7 +20,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from shadowtree.base.errors import Conflict, ShadowError, WorktreeFailed
+from shadowtree.base.errors import Conflict, ShadowError, StoreDamaged, WorktreeFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import (
     DIRECTORY,
@@ -355,7 +355,13 @@ def _discard_unused(place: RelPath, found: Answer, move: Move, writer: Writer, r
     """Remove a temporary that is not needed, even one that was only partly staged; False if it stays."""
     if _discard(place, found, [move.old, move.new], writer):
         return True
-    if move.new is None or not move.new.blob or not writer.is_beginning(place, read_blob(move.new.blob)):
+    if move.new is None or not move.new.blob:
+        return False
+    try:
+        if not writer.is_beginning(place, read_blob(move.new.blob)):
+            return False
+    except StoreDamaged:
+        # The content was forgotten or purged since, so this cannot be told from a file of another program.
         return False
     writer.remove(place)
     return True
@@ -368,9 +374,11 @@ def _roll_back(move: Move, place: RelPath, writer: Writer, read_blob: ReadBlob) 
     there, aside = writer.state_of(move.path), writer.state_of(place, is_settled=True)
     _require_read(move.path, there)
     if move.is_mode_only:
-        if there == move.new and move.old is not None:
+        found = writer.identify(move.path)
+        is_same_file = found is not None and found[:2] == move.file
+        if there == move.new and is_same_file and move.old is not None:
             writer.change_mode(move.path, move.old.mode)
-        return there in (move.old, move.new)
+        return there == move.old or (there == move.new and is_same_file)
     if aside is None:
         if there == move.old:
             return True

@@ -173,13 +173,14 @@ def _store_again(
     temporaries, purged = find_temporaries(moves, writer), opened.journal.left_out.tombstones()
     places = []
     for move in moves:
-        state = move.old if is_done else move.new
-        if state is None or not is_file(state) or move.is_mode_only:
+        if move.is_mode_only or purged.covers(move.path):
             continue
-        if state.blob in purged.blobs or purged.covers(move.path):
-            continue
-        found = [temporaries[move.path]] if is_done else [temporaries[move.path], move.path]
-        found = [place for place in found if writer.state_of(place) == state]
-        if found and not opened.objects.prove(state.blob):
-            places += found
+        # After the act, only the old state is unlinked; while rolling back, whichever is not needed.
+        for state in (move.old,) if is_done else (move.old, move.new):
+            if state is None or not is_file(state) or state.blob in purged.blobs:
+                continue
+            found = [temporaries[move.path]] if is_done else [temporaries[move.path], move.path]
+            found = [place for place in found if writer.state_of(place) == state]
+            if found and not opened.objects.prove(state.blob):
+                places += found
     _store(opened, site, writer, places)

@@ -380,7 +380,7 @@ class Journal:
         """Return the changes of each event, sorted by path; raise StoreDamaged if some are missing."""
         found: dict[int, list[Change]] = {event: [] for event in events}
         rows = self._db.rows_of(f"{CHANGES.select} WHERE event IN", events)
-        for event, change in self._db.decode(decode_change, rows, order=_event_and_path):
+        for event, change in self._db.decode(decode_change, rows, order=lambda pair: (pair[0], pair[1].path)):
             self._db.require("event", event, found.get(event)).append(change)
         for event, count in self._db.rows_of(f"{CHANGE_COUNTS} AND number IN", events):
             if len(found[event]) != count:
@@ -415,7 +415,7 @@ class Journal:
         joined = f"{CHANGES.select} CROSS JOIN events ON number = event"
         select = f"{joined} WHERE {condition} AND event > ? AND path IN"
         rows = self._db.rows_of(select, paths, values=(after, *values, after))
-        return self._db.decode(decode_change, rows, order=_event_and_path)
+        return self._db.decode(decode_change, rows, order=lambda pair: (pair[0], pair[1].path))
 
     def add_changes(self, event: int, changes: Iterable[Change], *, is_whole: bool = False) -> None:
         """Add the changes of an event, each path once; `is_whole`: they are all that its trees differ in."""
@@ -489,12 +489,11 @@ class Journal:
         """Record what an act is about to do, so that it can be rolled back; durable when this returns."""
         return self._db.add(INTENTS, content, act="intent")
 
+    def change_intent(self, number: int, content: bytes) -> None:
+        """Replace the content of an intent, within a transaction."""
+        self._db.change(INTENTS, number, content=content)
+
     def remove_intent(self, number: int) -> None:
         """Remove an intent that is finished."""
         # If a power cut brings it back, there is nothing left to do for it.
         self._db.forget(("DELETE FROM intents WHERE number = ?", (number,)))
-
-
-def _event_and_path(pair: tuple[int, Change]) -> tuple[int, bytes]:
-    event, change = pair
-    return event, change.path

@@ -186,6 +186,18 @@ def test_an_act_looks_at_the_whole_worktree_once(
     assert scans == [None, ({b"": {b"a.txt"}}, set())]
 
 
+def test_a_store_inside_the_worktree_is_no_reason_to_scan_twice(
+    worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tree(worktree, {"a.txt": "y\n"})
+    with Shadow(worktree, store=worktree / ".store", settings={"min_free": 0}) as shadow:
+        shadow.track()
+        with counted_scans(monkeypatch) as scans:
+            shadow.track()
+
+    assert scans == [None]
+
+
 def test_begin_and_end_scan_once_each_and_write_nothing_in_the_worktree(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

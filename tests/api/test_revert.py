@@ -567,11 +567,12 @@ def test_two_hard_links_inside_both_come_back(shadow: Shadow, worktree: Path) ->
     assert outcome.restored == ["a", "b"]
 
 
+@pytest.mark.parametrize("other", ["d/b", "b", "e/b"])
 def test_bits_that_change_under_another_name_too_are_recorded_with_the_act(
-    shadow: Shadow, worktree: Path
+    shadow: Shadow, worktree: Path, other: str
 ) -> None:
-    make_tree(worktree, {"d": {"a": "same"}})
-    os.link(worktree / "d" / "a", worktree / "d" / "b")
+    make_tree(worktree, {"d": {"a": "same"}, "e": {"c": "c"}})
+    os.link(worktree / "d" / "a", worktree / other)
     with shadow.message("m1"):
         (worktree / "d" / "a").chmod(0o755)
 

@@ -74,6 +74,22 @@ def kill_undo(
     assert in_child(undo_and_die).signal == signal.SIGKILL
 
 
+def kill_after_chmod(worktree: Path) -> None:
+    """Undo, and be killed at the first write after a change of bits."""
+    acts: list[str] = []
+
+    def die(found: str, at: str) -> None:
+        if acts and acts[-1] == "chmod":
+            os.kill(os.getpid(), signal.SIGKILL)
+        acts.append(found)
+
+    def undo_and_die() -> None:
+        disk.before_write = die
+        undo(worktree)
+
+    assert in_child(undo_and_die).signal == signal.SIGKILL
+
+
 def killed_undos(worktree: Path, saved: Path) -> Iterator[Path]:
     """Kill an undo before one of its writes, and before others, each time from the same start."""
     store = store_of(worktree)
@@ -265,6 +281,96 @@ def test_what_is_purged_while_it_waits_is_not_stored_again(worktree: Path) -> No
     assert (worktree / "sub" / "a.txt").read_text() == "new"
     assert not is_stored(store, "secret")
     assert_records_whole(store)
+
+
+def forget_all(worktree: Path) -> None:
+    """Forget what the dead undo needs, as retention would after more messages of other sessions."""
+    with open_shadow(worktree) as shadow:
+        shadow.for_session("other").snapshot("n1")
+        shadow.drop_session("default", force=True)
+        shadow.gc()
+
+
+def test_what_is_replaced_and_forgotten_while_it_waits_is_stored_again(worktree: Path) -> None:
+    """An edit in the directory that was away keeps the old state from going back to its path."""
+    store = record(worktree, {"sub": {"a.txt": "old"}}, {"sub": {"a.txt": "new"}})
+    kill_undo(worktree, "fsync directory")
+    move_away(worktree)
+    recover(worktree)
+    forget_all(worktree)
+    (worktree.parent / "away" / "a.txt").write_text("edited")
+    assert not is_stored(store, "new")
+    bring_back(worktree)
+
+    recover(worktree)
+
+    assert_tree(worktree, {"sub": {"a.txt": "edited"}})
+    assert is_stored(store, "new")
+    assert_records_whole(store)
+
+
+def purge_it(worktree: Path) -> None:
+    with open_shadow(worktree) as shadow:
+        shadow.purge("sub/a.txt")
+
+
+@pytest.mark.parametrize("lose", [forget_all, purge_it])
+def test_a_half_written_file_whose_content_is_gone_stops_no_command(
+    worktree: Path, lose: Callable[[Path], None]
+) -> None:
+    """Nobody can tell any more that it was to become the old state."""
+    store = record(worktree, {"sub": {"a.txt": "old" * 99}}, {"sub": {"a.txt": "new"}})
+    kill_undo(worktree, "fsync", ".shadowtree-tmp-")
+    (temporary,) = (worktree / "sub").glob(".shadowtree-tmp-*")
+    temporary.write_text("oldol")
+    move_away(worktree)
+    recover(worktree)
+    lose(worktree)
+    bring_back(worktree)
+
+    recover(worktree)
+
+    assert_tree(worktree, {"sub": {"a.txt": "new"}})
+    assert not has_intent(store)
+    assert_records_whole(store)
+
+
+def test_bits_are_not_rolled_back_on_another_file(worktree: Path) -> None:
+    record(worktree, {"sub": {"a": file("1", 0o644)}}, {"sub": {"a": file("1", 0o755)}})
+    kill_after_chmod(worktree)
+    shutil.rmtree(worktree / "sub")
+    recover(worktree)
+    make_tree(worktree, {"sub": {"a": file("1", 0o644)}})
+
+    recovered = recover(worktree)
+
+    assert_tree(worktree, {"sub": {"a": file("1", 0o644)}})
+    assert "left alone because they changed in the meantime: sub/a" in recovered
+
+
+def test_what_was_moved_aside_waits_although_its_directory_was_to_go(worktree: Path) -> None:
+    """The directory stayed, because it has an ignored file."""
+    make_tree(worktree, {".gitignore": "*.log\n"})
+    store = record(worktree, {"a": "1"}, {"a": "1", "sub": {"x": "x", "i.log": "ignored"}})
+    kill_undo(worktree, "unlink", ".shadowtree-tmp-")
+    assert is_undone(store)
+    move_away(worktree)
+
+    assert recover(worktree) == [f"an interrupted undo was finished {WAITS}"]
+    bring_back(worktree)
+    recover(worktree)
+
+    assert_tree(worktree, {".gitignore": "*.log\n", "a": "1", "sub": {"i.log": "ignored"}})
+
+
+def test_an_act_that_is_confirmed_reports_what_was_recovered_before_it(worktree: Path) -> None:
+    record(worktree)
+    kill_undo(worktree, "fsync directory")
+
+    with open_shadow(worktree) as shadow:
+        outcome = shadow.restore("m1^", confirm=lambda plan: True)
+
+    assert "an interrupted undo was rolled back" in outcome.notes
 
 
 # What somebody did after the kill
