@@ -46,7 +46,7 @@ from shadowtree.revert.confirmation import needs_confirmation
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History, is_same_place
 from shadowtree.revert.intents import ActIntent, Move, order_moves
-from shadowtree.revert.moves import carry_out
+from shadowtree.revert.moves import carry_out, identify_files
 from shadowtree.revert.outcome import (
     Act,
     Attribution,
@@ -94,7 +94,7 @@ def run(
         _refuse(act, prepared)
         cancellation.check()
         moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
-        intent = ActIntent(prepared.target.kind, [_identify(move, writer) for move in moves])
+        intent = ActIntent(prepared.target.kind, identify_files(moves, writer))
         merged = prepared.contents.verify(intent.moves, taken)
         if not intent.moves:
             with taken.record(act.session_writer.time_s) as record:
@@ -300,12 +300,6 @@ def _without_files(target: Target, present: DiskState) -> Target:
 
 
 # Doing it
-
-
-def _identify(move: Move, writer: Writer) -> Move:
-    """Note which file it is if only its bits change: they are never rolled back on another one."""
-    found = writer.identify(move.path) if move.is_mode_only else None
-    return move if found is None else replace(move, file=found[:2])
 
 
 def _add_intent(

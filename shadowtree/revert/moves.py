@@ -21,7 +21,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from shadowtree.base.errors import Conflict, ShadowError, StoreDamaged, WorktreeFailed
-from shadowtree.base.frozen import frozen
+from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.paths import (
     DIRECTORY,
     ROOT,
@@ -49,6 +49,12 @@ ReadBlob = Callable[[bytes], Iterable[bytes]]
 _MEANWHILE = "try again when nothing else is changing it"
 _MARK = PathState(stat.S_IFREG | 0o600, blob_id(b""))
 """An empty file; see `_mark_of`."""
+
+
+def identify_files(moves: Sequence[Move], writer: Writer) -> list[Move]:
+    """Note of which files only the bits change: these are never rolled back on other files."""
+    found = {move.path: writer.identify(move.path) for move in moves if move.is_mode_only}
+    return [replace(m, file=file[:2]) if (file := found.get(m.path)) is not None else m for m in moves]
 
 
 def carry_out(

@@ -465,9 +465,8 @@ class ShadowObjectStore(DiskObjectStore):
             raise
         self._publish(file)
         for pack in small:
-            # If one of them has everything that the others have, the joined pack is the same as that one.
+            # One that has everything that the others have is the same as the joined pack.
             if pack.name != file.name:
-                # After a kill, the next lock holder removes an index that is left alone.
                 disk.remove_file(pack.path)
                 remove_pack(self._packs, pack.name)
         self.objects.refresh()

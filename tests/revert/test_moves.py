@@ -14,7 +14,7 @@ import pytest
 from shadowtree.base.errors import Conflict, StoreDamaged, WorktreeFailed
 from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPath, Unknown
 from shadowtree.revert.intents import FINISHED, ROLLED_BACK, ActIntent, Move, decode_intent, order_moves
-from shadowtree.revert.moves import carry_out, clean_up, roll_back
+from shadowtree.revert.moves import carry_out, clean_up, identify_files, roll_back
 from shadowtree.revert.writer import BEING_WRITTEN, NO_FILE, Writer
 from shadowtree.store.git_format import object_id
 from shadowtree.system import disk
@@ -80,6 +80,13 @@ def plan(before: Tree, after: Tree) -> list[Move]:
         if state_of(old.get(path)) != state_of(new.get(path))
     ]
     return order_moves(changes, "t")
+
+
+def plan_in(worktree: Path, before: Tree, after: Tree) -> list[Move]:
+    """Order the moves, and note which files they are about."""
+    make_tree(worktree, before)
+    with Writer(str(worktree)) as writer:
+        return identify_files(plan(before, after), writer)
 
 
 def clean(moves: list[Move], writer: Writer, contents: Contents) -> list[RelPath]:
@@ -195,8 +202,7 @@ def test_what_is_replaced_waits_until_it_is_cleaned_up(worktree: Path, before: T
 
 @every_case
 def test_moves_taken_back_give_the_very_same_files(worktree: Path, before: Tree, after: Tree) -> None:
-    make_tree(worktree, before)
-    moves, contents = plan(before, after), Contents(before, after)
+    moves, contents = plan_in(worktree, before, after), Contents(before, after)
     was = stamps(worktree)
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
@@ -258,8 +264,7 @@ def test_what_is_broken_off_anywhere_is_taken_back(
     breaks_off: Callable[..., object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    make_tree(worktree, before)
-    moves, contents = plan(before, after), Contents(before, after)
+    moves, contents = plan_in(worktree, before, after), Contents(before, after)
     was = stamps(worktree)
     for number in range(1000):
         if breaks_off is roll_back:
@@ -374,8 +379,7 @@ def plain_renames(monkeypatch: pytest.MonkeyPatch) -> None:
 @every_case
 @pytest.mark.usefixtures("plain_renames")
 def test_moves_need_nothing_but_plain_renames(worktree: Path, before: Tree, after: Tree) -> None:
-    make_tree(worktree, before)
-    moves, contents = plan(before, after), Contents(before, after)
+    moves, contents = plan_in(worktree, before, after), Contents(before, after)
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
         assert roll_back(moves, writer, contents.read).left == []
@@ -842,17 +846,17 @@ def test_an_act_on_what_is_never_touched_is_not_read(path: bytes, which: int) ->
         b'["undo", [], []]',
         b'["undo", [], "finished", 7]',
         b'["undo", [[]]]',
-        b'["undo", [["61", "62", null]]]',
-        b'["undo", [["61", "62", null, null, null]]]',
-        b'["undo", [["6", "62", null, null]]]',
-        b'["undo", [["zz", "62", null, null]]]',
-        b'["undo", [[61, "62", null, null]]]',
-        b'["undo", [["61", "62", 7, null]]]',
-        b'["undo", [["61", "62", [], null]]]',
-        b'["undo", [["61", "62", {}, null]]]',
-        b'["undo", [["61", "62", ["x", ""], null]]]',
-        b'["undo", [["61", "62", [33188], null]]]',
-        b'["undo", [["61", "62", [33188, "zz"], null]]]',
+        b'["undo", [["61", "62", null, null]]]',
+        b'["undo", [["61", "62", null, null, null, null]]]',
+        b'["undo", [["6", "62", null, null, null]]]',
+        b'["undo", [["zz", "62", null, null, null]]]',
+        b'["undo", [[61, "62", null, null, null]]]',
+        b'["undo", [["61", "62", 7, null, null]]]',
+        b'["undo", [["61", "62", [], null, null]]]',
+        b'["undo", [["61", "62", {}, null, null]]]',
+        b'["undo", [["61", "62", ["x", ""], null, null]]]',
+        b'["undo", [["61", "62", [33188], null, null]]]',
+        b'["undo", [["61", "62", [33188, "zz"], null, null]]]',
     ],
     ids=lambda content: content.decode("ascii", "replace"),
 )
