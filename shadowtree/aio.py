@@ -39,9 +39,17 @@ def in_thread(
     @wraps(method)
     async def call(self: AsyncShadow, /, *args: P.args, **named: P.kwargs) -> Result:
         call_it: Callable[P, Result] = getattr(self._shadow, method.__name__)
+        if callable(confirm := named.get("confirm")):
+            named["confirm"] = partial(_confirm, asyncio.get_running_loop(), confirm)
         return await finish_in_thread(call_it, *args, **named)
 
     return call
+
+
+def _confirm(loop: asyncio.AbstractEventLoop, confirm: Callable[[object], object], planned: object) -> object:
+    """Call `confirm` in the thread of the work; if it is a coroutine, wait until the loop has run it."""
+    answer = confirm(planned)
+    return asyncio.run_coroutine_threadsafe(answer, loop).result() if asyncio.iscoroutine(answer) else answer
 
 
 def around(
@@ -152,7 +160,7 @@ class AsyncShadow:
         return self._shadow.fileno()
 
     def cancel(self) -> None:
-        """Make recordings and acts of this shadow raise KeyboardInterrupt, unless already recorded."""
+        """Make the recording or act that is running, or else the next one, raise KeyboardInterrupt."""
         self._shadow.cancel()
 
     async def subscribe(self, *, after: int | None = None) -> AsyncGenerator[Update, None]:

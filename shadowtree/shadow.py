@@ -149,7 +149,10 @@ class Shadow:
         self._access.close()
 
     def cancel(self) -> None:
-        """Make recordings and acts of this shadow raise KeyboardInterrupt, unless already recorded."""
+        """Make the recording or act that is running, or else the next one, raise KeyboardInterrupt.
+
+        One that is already recorded is not stopped.
+        """
         self._cancellation.is_wanted = True
 
     # Snapshots and messages
@@ -336,11 +339,11 @@ class Shadow:
 
     def undo(self, turns: int = 1, **how: Unpack[requests.ActOptions]) -> Outcome:
         """Undo the last turns."""
-        return self._act(requests.Undo(turns), requests.read_options(how, self._access.worktree))
+        return self._act(requests.read_undo(turns), requests.read_options(how, self._access.worktree))
 
     def redo(self, turns: int | None = 1, **how: Unpack[requests.ActOptions]) -> Outcome:
         """Redo the next turns, or all if None."""
-        return self._act(requests.Redo(turns), requests.read_options(how, self._access.worktree))
+        return self._act(requests.read_redo(turns), requests.read_options(how, self._access.worktree))
 
     def switch(self, ref: str, **how: Unpack[requests.ActOptions]) -> Outcome:
         """Go to a message, the end of a branch, or back (`-`). Raises UnknownMessage."""
@@ -471,6 +474,7 @@ class Shadow:
             yield Recorder(opened, site, self._session, now_ms, cancellation, first_scan, progress)
             with suppress(ShadowError):  # The record is made, so nothing after it may fail (invariant 11).
                 opened.mark_clean()
+        self._cancellation.take()
 
     def _track(self, progress: Progress | None = None, *, is_wrap: bool = False) -> Snapshot:
         with self._recording(progress, wraps=True) as recorder:
@@ -484,7 +488,9 @@ class Shadow:
     def _act(self, request: requests.Request, options: requests.Options) -> Outcome:
         from shadowtree.access import acts
 
-        return acts.act(self._access, self._session, request, options, self._cancellation)
+        outcome = acts.act(self._access, self._session, request, options, self._cancellation)
+        self._cancellation.take()
+        return outcome
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:

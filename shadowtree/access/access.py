@@ -148,10 +148,8 @@ class Access:
         )
 
     def add_store_option(self, command: str | None) -> str | None:
-        """Add `--store` to a command, unless it would find this store without it."""
-        places = self.places
-        has_place = places.given_store(None) is not None or places.stores is not None
-        if command is None or (has_place and self.store == places.store_of(self.worktree, None)):
+        """Add `--store` to a command, unless the store is in its usual place."""
+        if command is None or (self.places.stores and self.store == self.places.usual_store(self.worktree)):
             return command
         from shlex import quote
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shadowtree.access.access import Access
+from shadowtree.base.arguments import is_agreed
 from shadowtree.base.errors import NotConfirmed
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation
@@ -27,7 +28,7 @@ def act(
         return _carry_out(access, session, request, options, cancellation, known)
     except NotConfirmed as error:
         # Nothing is locked while the user thinks, so the plan may be outdated after that.
-        if options.confirm is None or not options.confirm(error.plan):
+        if options.confirm is None or not is_agreed(options.confirm, error.plan):
             raise
         confirmed = replace(options, confirm=None, expect=error.plan.id)
         return _carry_out(access, session, request, confirmed, cancellation, known)

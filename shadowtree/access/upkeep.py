@@ -48,7 +48,10 @@ def protect(access: Access, paths: Collection[StrPath], *, dry_run: bool) -> lis
 def check(access: Access, progress: Progress | None, *, read_data: bool) -> CheckReport:
     """Verify the store; with `read_data`, read and hash every object in it."""
     from shadowtree.check.check import Subject, check_store
+    from shadowtree.results.reports import CheckReport
 
+    if access.lacks_store:
+        return CheckReport([])
     access.require_store()
     with suppress(ShadowError):  # If the store cannot be opened, the check below finds out why.
         access.open()

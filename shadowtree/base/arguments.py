@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.paths import ROOT, RelPath
@@ -11,8 +11,9 @@ from shadowtree.base.paths import ROOT, RelPath
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import datetime
-    from typing import Literal, TypedDict
+    from typing import Literal, TypedDict, TypeVar
 
+    Planned = TypeVar("Planned")
     OnConflict = Literal["abort", "keep", "overwrite", "merge"]
     Paths = Collection["StrPath"] | None
 
@@ -84,6 +85,16 @@ def check_count(count: int | None, what: str, *, at_least: int = 1) -> None:
     is_whole = isinstance(count, int) and not isinstance(count, bool)
     if count is not None and not (is_whole and count >= at_least):
         raise InvalidInput(f"{what} must be {at_least} or more, not {count!r}")
+
+
+def is_agreed(confirm: Callable[[Planned], object], planned: Planned) -> bool:
+    """Call a caller's `confirm`; refuse an answer that is no bool, such as a coroutine that nobody awaits."""
+    answer = confirm(planned)
+    if not isinstance(answer, bool):
+        if hasattr(answer, "close"):
+            answer.close()  # a coroutine, of which Python would warn
+        raise InvalidInput(f"confirm must return True or False, not {answer!r}")
+    return answer
 
 
 def encode_meta(meta: Mapping[str, object] | None) -> str | None:

@@ -16,6 +16,10 @@ from contextlib import contextmanager, suppress
 
 from shadowtree.base.errors import ShadowError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
 
 class Cancellation:
     """A flag by which any thread can ask for work to be stopped."""
@@ -23,9 +27,14 @@ class Cancellation:
     def __init__(self) -> None:
         self.is_wanted = False
 
+    def take(self) -> bool:
+        """Return whether the work is to be stopped, once: later work is not."""
+        is_wanted, self.is_wanted = self.is_wanted, False
+        return is_wanted
+
     def check(self) -> None:
         """Raise KeyboardInterrupt if the work is to be stopped."""
-        if self.is_wanted:
+        if self.take():
             raise KeyboardInterrupt
 
     def heed(self, progress: Callable[[int, int], None] | None = None) -> Callable[[int, int], None]:
@@ -39,13 +48,33 @@ class Cancellation:
         return check_and_tell
 
 
+class UntilDone:
+    """The handler of a program that only reports after an act: it raises KeyboardInterrupt until then.
+
+    Once the act is recorded, Ctrl-C is ignored: the exit code must not say that nothing was changed.
+    """
+
+    def __call__(self, number: int, frame: object) -> None:
+        """Raise KeyboardInterrupt, as Python's own handler does."""
+        raise KeyboardInterrupt
+
+
+def ignore_once_done() -> None:
+    """Install `UntilDone` in place of Python's own handler: once the next act is recorded, ignore Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with suppress(ValueError):  # not the main thread: no signal arrives here
+            signal.signal(signal.SIGINT, UntilDone())
+
+
 class HeldInterrupts:
-    """Holds Ctrl-C back inside a `with` block, if Python's default handler is installed."""
+    """Holds Ctrl-C back inside a `with` block, if Python's default handler or `UntilDone` is installed."""
 
     def __init__(self, cancellation: Cancellation) -> None:
         self._is_noted = False
         self._cancellation = cancellation
-        self._is_installed = False
+        self._usual: UntilDone | Callable[[int, FrameType | None], object] | None = None
+        self.is_done = False
+        """The act is recorded."""
 
     @property
     def is_pending(self) -> bool:
@@ -53,16 +82,18 @@ class HeldInterrupts:
         return self._is_noted or self._cancellation.is_wanted
 
     def __enter__(self) -> HeldInterrupts:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        usual = signal.getsignal(signal.SIGINT)
+        if usual is signal.default_int_handler or isinstance(usual, UntilDone):
             # ValueError: this is not the main thread, so no signal arrives here.
             with suppress(ValueError):
                 signal.signal(signal.SIGINT, self._note)
-                self._is_installed = True
+                self._usual = usual
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._is_installed:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._usual is not None:
+            is_over = self.is_done and isinstance(self._usual, UntilDone)
+            signal.signal(signal.SIGINT, signal.SIG_IGN if is_over else self._usual)
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if Ctrl-C was held back, or the work is to be stopped."""

@@ -13,8 +13,23 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line, without the program's name, and return its exit code."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    """Run one command line, without the program's name, and return its exit code.
+
+    Given `arguments`, this is part of another program, whose Ctrl-C works as before afterwards.
+    """
+    if arguments is None:
+        return _run(sys.argv[1:])
+    import signal
+
+    usual = signal.getsignal(signal.SIGINT)
+    try:
+        return _run(list(arguments))
+    finally:
+        if signal.getsignal(signal.SIGINT) is not usual:
+            signal.signal(signal.SIGINT, usual)
+
+
+def _run(words: list[str]) -> int:
     _reopen_closed_streams()
     if words[:1] == ["hook"] and not {"-h", "--help"} & {*words[1:2]}:
         from shadowtree.cli.hooks import hook
@@ -23,6 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         exit_code = _run_and_report(words)
         _flush()
+    except KeyboardInterrupt:
+        from shadowtree.cli.exit_codes import INTERRUPTED
+        from shadowtree.cli.output import drop_output
+
+        drop_output()
+        return INTERRUPTED
     except OSError as error:  # the pipe is closed or the disk is full, so no message would arrive
         from shadowtree.cli.exit_codes import FAILED
         from shadowtree.cli.output import drop_output

@@ -187,7 +187,7 @@ class Client:
         self._is_cancelled = False
         number = None
         self._connection.settimeout(self._endpoint.timing.silence_s)
-        with _calling_on_interrupt(self._cancel):
+        with _calling_on_interrupt(self._cancel) as outcomes:
             while True:
                 try:
                     kind, *rest = self.receive()
@@ -195,7 +195,8 @@ class Client:
                     is_alive = isinstance(error, TimeoutError)
                     raise Lost(is_alive=is_alive, number=number, is_cancelled=self._is_cancelled) from error
                 if kind == "result":
-                    return wire.decode(rest[0])
+                    outcomes.append(wire.decode(rest[0]))
+                    return outcomes[0]
                 if kind == "error":
                     raise wire.decode_error(rest[0])
                 if kind == "without":
@@ -216,20 +217,31 @@ class Client:
 
 
 @contextmanager
-def _calling_on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Call `act` on Ctrl-C, if Python's own handler is in force.
+def _calling_on_interrupt(act: Callable[[], None]) -> Iterator[list[Any]]:  # Any: results of any method
+    """Call `act` on Ctrl-C, if Python's own handler or `UntilDone` is in force.
 
-    The work is done in another process, which has to report whether it was stopped in time.
+    The work is done in another process, which has to report whether it was stopped in time. Yields a list
+    for its result: after an act that is done, `UntilDone` gives way to ignoring Ctrl-C.
     """
     usual = None
+    outcomes: list[Any] = []  # Any: see above
     with suppress(ValueError):  # not the main thread: no signal arrives here
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            usual = signal.signal(signal.SIGINT, lambda number, frame: act())
+        usual = signal.getsignal(signal.SIGINT)
+        if usual is not signal.default_int_handler and not _is_until_done(usual):
+            usual = None
+        if usual is not None:
+            signal.signal(signal.SIGINT, lambda number, frame: act())
     try:
-        yield
+        yield outcomes
     finally:
         if usual is not None:
-            signal.signal(signal.SIGINT, usual)
+            is_over = outcomes and _is_until_done(usual) and not getattr(outcomes[0], "dry_run", True)
+            signal.signal(signal.SIGINT, signal.SIG_IGN if is_over else usual)
+
+
+def _is_until_done(handler: object) -> bool:
+    """Return whether this is an `UntilDone`. Its module is not loaded here, as hot commands do without it."""
+    return type(handler).__name__ == "UntilDone"
 
 
 def connect(endpoint: Endpoint) -> Client | None:

@@ -14,10 +14,10 @@ in, because purging and retention do not know each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 
-from shadowtree.base.arguments import refuse_unknown
+from shadowtree.base.arguments import is_agreed, refuse_unknown
 from shadowtree.base.errors import NotConfirmed, ShadowError, StoreDamaged, StoreFailed, UnknownName
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import to_text
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         """Purge the same contents under any other name too."""
         dry_run: bool
         """Change nothing, and return what would be removed."""
-        confirm: Callable[[Purged], bool] | None
+        confirm: Callable[[Purged], bool | Awaitable[bool]] | None
         """Called before anything is removed; False stops it."""
 
 
@@ -65,7 +65,7 @@ def purge(locked: Locked, target: Target, sweep: Sweep, how: PurgeOptions) -> Pu
         with locked() as opened:
             return _purge(opened, target, sweep, how)
     except NotConfirmed as error:
-        if confirm is None or not confirm(error.outcome):
+        if confirm is None or not is_agreed(confirm, error.outcome):
             raise
     with locked() as opened:
         return _purge(opened, target, sweep, {**how, "confirm": None})

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from shadowtree.access.access import Access
+from shadowtree.base.arguments import is_agreed
 from shadowtree.base.errors import NotConfirmed, RemoteFailed, StoreDamaged, UnknownName
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import to_text
@@ -289,7 +290,7 @@ def require_confirmed(
     if remote.is_confirmed or confirm is None:
         return
     preview = preview_push(access, remote, options)
-    if not confirm(preview):
+    if not is_agreed(confirm, preview):
         raise NotConfirmed(preview, f"push {preview.files:,} files to {remote.url}", plan=preview)
 
 

@@ -7,9 +7,9 @@ sweep releases it between two steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
-from shadowtree.base.arguments import refuse_unknown
+from shadowtree.base.arguments import is_agreed, refuse_unknown
 from shadowtree.base.errors import InvalidInput, NotConfirmed, ShadowError, StoreDamaged, UnknownName
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.capture.open_store import OpenStore
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         """Drop it even if one of its messages is open or pinned."""
         dry_run: bool
         """Change nothing, and return what would be forgotten."""
-        confirm: Callable[[Forgotten], bool] | None
+        confirm: Callable[[Forgotten], bool | Awaitable[bool]] | None
         """Called before anything is forgotten; False stops it."""
 
 
@@ -103,7 +103,7 @@ def drop_session(locked: Locked, name: str, how: DropOptions) -> Forgotten:
     confirm = how.get("confirm")
     if confirm is not None and not how.get("dry_run"):
         planned = drop_session(locked, name, {**how, "dry_run": True})
-        if not confirm(planned):
+        if not is_agreed(confirm, planned):
             raise NotConfirmed(planned, f"forget session {name!r}")
     sweep = Sweep()
     with locked() as opened:

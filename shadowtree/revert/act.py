@@ -110,6 +110,7 @@ def run(
             except BaseException as error:
                 _roll_back(act, prepared, number, intent, writer, error)
                 raise
+            interrupts.is_done = True
             notes, stayed = _clean_up(act, number, done, writer)
             if interrupts.is_pending:
                 notes.append("interrupted, but it was already done")

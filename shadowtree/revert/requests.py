@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
-from shadowtree.base.arguments import CHOICES, REST, parse_path, parse_paths, refuse_unknown
+from shadowtree.base.arguments import CHOICES, REST, check_count, parse_path, parse_paths, refuse_unknown
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import RelPath
@@ -115,8 +115,8 @@ class Restore:
     """Only these files and directories."""
 
 
-Confirm = Callable[["Plan"], bool]
-"""Called before an act that must be confirmed; False stops it."""
+Confirm = Callable[["Plan"], "bool | Awaitable[bool]"]
+"""Called before an act that must be confirmed; False stops it. `AsyncShadow` also takes coroutines."""
 Request = Undo | Redo | Revert | Unrevert | Switch | Restore
 
 
@@ -138,6 +138,20 @@ class Options:
     """The id of the plan that the caller has seen."""
     files: bool = True
     """If False, only the head moves."""
+
+
+def read_undo(turns: int) -> Undo:
+    """Check how many turns to undo; unlike a redo, an undo of all turns has to say how many they are."""
+    check_count(turns, "the number of turns")
+    if turns is None:
+        raise InvalidInput("the number of turns must be 1 or more, not None")
+    return Undo(turns)
+
+
+def read_redo(turns: int | None) -> Redo:
+    """Check how many turns to redo."""
+    check_count(turns, "the number of turns")
+    return Redo(turns)
 
 
 def read_revert(id: str, how: RevertOptions, worktree: str) -> tuple[Revert, Options]:

@@ -41,7 +41,7 @@ from dulwich.refs import SYMREF, DiskRefsContainer, Ref, SymrefLoop, refname_is_
 from dulwich.repo import Repo
 
 from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, StoreFailed
-from shadowtree.store.directory import StoreLayout, begin_ref, list_own_refs, remove_dead_locks
+from shadowtree.store.directory import HEAD_REF, StoreLayout, begin_ref, list_own_refs, remove_dead_locks
 from shadowtree.store.dulwich_packs import Indexed, Indexer
 from shadowtree.store.git_format import (
     EMPTY_TREE,
@@ -162,7 +162,9 @@ class ShadowRefs(DiskRefsContainer):
             return True
 
     def set_symbolic_ref(self, name: Ref, other: Ref, *rest: Any, **named: Any) -> None:
-        """Make a ref lead to another one."""
+        """Make a ref lead to another one, but not HEAD: it leads to the session that recorded last."""
+        if name == b"HEAD" and other != HEAD_REF.encode():
+            raise InvalidInput("HEAD of a store cannot be changed")
         for each in (name, other):
             self._check_refname(each)
         with self._writing():
@@ -388,8 +390,7 @@ class ShadowObjectStore(DiskObjectStore):
                 writer.abandon()
                 raise
             pack = self._publish(file)
-            # It is written, so nothing after it can fail (invariant 11).
-            with suppress(ShadowError):
+            with suppress(ShadowError):  # It is written, so nothing after it may fail (invariant 11).
                 self._join_small()
         return pack
 
@@ -443,10 +444,10 @@ class ShadowObjectStore(DiskObjectStore):
         name_pack(self._packs, file, FROM_OUTSIDE, has_row=False)
         disk.sync_names(self._packs)
         self.objects.refresh()
-        for pack in self.objects.packs():
-            if pack.name == file.name:
-                return pack.reader
-        raise StoreFailed(os.path.join(self._packs, file.name), "another process removed it")
+        pack = next((pack for pack in self.objects.packs() if pack.name == file.name), None)
+        if pack is None:
+            raise StoreFailed(os.path.join(self._packs, file.name), "another process removed it")
+        return pack.reader
 
     def _join_small(self) -> None:
         """Join the small packs that were written here into one, if they are many."""
@@ -495,6 +496,4 @@ def _deflate(obj: ShaFile) -> tuple[bytes, bytes, int, bytes]:
 def _is_plain(pack: OurPack) -> bool:
     """Return whether a pack was written through `Shadow.repo`, and has no deltas."""
     keep = disk.read_if_there(pack.path.removesuffix(PACK_SUFFIX) + KEEP_SUFFIX)
-    return keep == FROM_OUTSIDE and all(
-        pack.read_head(offset).base is None for _, offset, _ in pack.entries()
-    )
+    return keep == FROM_OUTSIDE and not any(pack.read_head(at).base for _, at, _ in pack.entries())

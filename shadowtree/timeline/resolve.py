@@ -34,6 +34,7 @@ Found = tuple[MessageRow, BranchRow | None]
 
 def resolve_message(session: Session, name: str) -> MessageRow:
     """Return the message that a name means; raise ForgottenMessage if it was forgotten."""
+    _require_text(name)
     row = find_exact(session, name) or _find_above(session, name) or _find_prefix(session, name)
     if row is None:
         raise UnknownMessage(name)
@@ -42,6 +43,7 @@ def resolve_message(session: Session, name: str) -> MessageRow:
 
 def resolve_ref(session: Session, name: str) -> Found:
     """Return the message that a name means, or the last message of a branch, with the branch."""
+    _require_text(name)
     found = _find_ref(session, name)
     if found is None:
         raise UnknownMessage(name, f"no message or branch named {name!r}")
@@ -51,6 +53,7 @@ def resolve_ref(session: Session, name: str) -> Found:
 
 def resolve_tree(session: Session, name: str) -> TreeRecord:
     """Return the tree that a name means: after a message or branch, before it (`^`), or with this id."""
+    _require_text(name)
     if name == "@" and (wrap := _find_wrap(session)) is not None:
         return wrap
     found = _find_exact_ref(session, name)
@@ -70,6 +73,11 @@ def resolve_tree(session: Session, name: str) -> TreeRecord:
     if tree.forgotten_ms is not None:
         raise ForgottenTree(name, tree.forgotten_ms)
     return tree
+
+
+def _require_text(name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidInput(f"messages, branches and trees are named by text, not {name!r}")
 
 
 def _find_wrap(session: Session) -> TreeRecord | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import shadowtree
-from shadowtree import Conflict, Shadow, UnknownMessage
+from shadowtree import Conflict, NotConfirmed, Plan, Shadow, UnknownMessage
 from shadowtree.aio import AsyncShadow
 from tests.support.referee import assert_sound_store
 from tests.support.trees import assert_tree, make_tree
@@ -525,3 +525,25 @@ def test_the_loop_goes_on_while_an_act_runs(
 
 async def _together(tasks: Iterator[Awaitable[None]]) -> None:
     await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize("is_agreed", [True, False])
+def test_a_confirmation_may_be_a_coroutine(host: AsyncShadow, worktree: Path, is_agreed: bool) -> None:
+    plans: list[str] = []
+
+    async def confirm(plan: Plan) -> bool:
+        plans.append(plan.id)
+        return is_agreed
+
+    async def story() -> None:
+        async with host.message("m1"):
+            make_tree(worktree, {"a": "1"})
+        if is_agreed:
+            await host.restore("m1^", confirm=confirm)
+        else:
+            with pytest.raises(NotConfirmed):
+                await host.restore("m1^", confirm=confirm)
+        assert len(plans) == 1
+        assert_tree(worktree, {} if is_agreed else {"a": "1"})
+
+    run(story)

@@ -943,3 +943,62 @@ def test_turns_are_whole_numbers(shadow: Shadow, worktree: Path, turns: Any) -> 
         shadow.undo(turns)
     with pytest.raises(InvalidInput):
         shadow.redo(turns)
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize("turns", [0, -1, "1", True, None])
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_a_count_of_turns_is_1_or_more(shadow: Shadow, turns: Any, is_wrapped: bool) -> None:
+    """Nor is an unset variable a wish to undo the whole session."""
+    if is_wrapped:
+        shadow.snapshot("m1")
+
+    with pytest.raises(InvalidInput):
+        shadow.undo(turns)
+    if turns is not None:
+        with pytest.raises(InvalidInput):
+            shadow.redo(turns)
+
+
+@pytest.mark.parametrize("name", [2, None, b"m1"])
+@pytest.mark.parametrize("act", [Shadow.revert, Shadow.switch, Shadow.restore, Shadow.show, Shadow.patch])
+def test_a_name_is_a_text(shadow: Shadow, act: Callable[[Shadow, Any], object], name: Any) -> None:
+    shadow.snapshot("m1")
+
+    with pytest.raises(InvalidInput):
+        act(shadow, name)
+
+
+async def agree_later(plan: object) -> bool:
+    return True
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("confirm", [agree_later, lambda plan: "no", lambda plan: None])
+def test_only_true_agrees(shadow: Shadow, worktree: Path, confirm: Callable[[object], Any]) -> None:
+    """A coroutine that nobody awaits is true, and so is any text."""
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "1"})
+
+    with pytest.raises(InvalidInput):
+        shadow.restore("m1^", confirm=confirm)
+    with pytest.raises(InvalidInput):
+        shadow.purge("a", confirm=confirm)
+
+    assert_tree(worktree, {"a": "1"})
+
+
+def test_a_cancellation_stops_one_piece_of_work(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "1"})
+    shadow.cancel()
+    with pytest.raises(KeyboardInterrupt):
+        shadow.track()
+
+    assert shadow.track()
+
+
+def test_where_nothing_is_recorded_nothing_is_damaged(shadow: Shadow) -> None:
+    assert shadow.check().ok
+    assert not shadow.is_wrapped

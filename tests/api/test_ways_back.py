@@ -178,6 +178,18 @@ def test_the_way_back_names_a_store_elsewhere(worktree: Path, tmp_path: Path) ->
         assert read_all(shadow) == before
 
 
+def test_the_way_back_names_a_store_that_the_environment_named(
+    worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another shell may not have that variable."""
+    monkeypatch.setenv("SHADOWTREE_STORE", str(tmp_path / "elsewhere"))
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        with shadow.message("m1"):
+            make_tree(worktree, {"a": "1"})
+
+        assert shadow.undo().back == f"shadowtree unrevert --store {tmp_path / 'elsewhere'}"
+
+
 def test_the_command_prints_what_is_needed_where_it_was_typed(
     line: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

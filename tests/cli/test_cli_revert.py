@@ -16,6 +16,8 @@ from shadowtree.cli import output
 from shadowtree.cli.commands import act
 from shadowtree.cli.errors import report
 from shadowtree.cli.views.outcome import describe_plan, describe_shortfall, render_outcome
+from tests.support.daemons import end_daemon
+from tests.support.processes import COMMAND
 from tests.support.terminal import Terminal, run_on_terminal
 from tests.support.values import make_outcome
 
@@ -650,6 +652,28 @@ def test_an_interrupt_once_an_act_is_recorded_does_not_make_it_a_failure(
     assert _files(project) == ORIGINAL
     terminal.run("status")
     assert terminal.err == ""
+
+
+@pytest.mark.usefixtures("changed")
+@pytest.mark.parametrize("is_served", [False, True], ids=["alone", "by the daemon"])
+def test_an_interrupt_while_an_act_is_reported_comes_too_late(
+    terminal: Terminal, project: Path, is_served: bool
+) -> None:
+    """Otherwise the exit code would say that nothing was changed."""
+    if is_served:
+        terminal.run("watch", "--detach")
+    with subprocess.Popen(
+        [*COMMAND, "-C", str(project), "--json", "undo"], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    end_daemon()
+
+    assert process.returncode == 0
+    assert json.loads(first + rest)["complete"]
+    assert _files(project) == ORIGINAL
 
 
 def test_a_colour_shows_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -874,6 +874,14 @@ def test_a_lock_that_a_dead_process_left_stops_nobody(repo: ShadowRepo, shadow: 
     assert repo.refs[mine] == repo.head()
 
 
+def test_head_stays_where_it_is(repo: ShadowRepo, shadow: Shadow) -> None:
+    """Otherwise real git would not take the directory for the store of this session."""
+    with pytest.raises(InvalidInput):
+        porcelain.update_head(repo, b"sessions/default")
+
+    assert shadow.check().ok
+
+
 def test_no_reflog_is_written(repo: ShadowRepo, shadow: Shadow) -> None:
     repo.refs.set_if_equals(Ref(b"refs/heads/mine"), None, repo.head(), message=b"told")
 

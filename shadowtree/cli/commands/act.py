@@ -16,6 +16,7 @@ import click
 from shadowtree.base.arguments import CHOICES, REST
 from shadowtree.base.errors import Conflict, InvalidInput, NotConfirmed
 from shadowtree.base.frozen import replace
+from shadowtree.base.interrupts import ignore_once_done
 from shadowtree.cli.app import COUNT, PATH, Function, command, flag
 from shadowtree.cli.completion import complete_message, complete_ref
 from shadowtree.cli.errors import MERGE_WAS_TRIED
@@ -114,6 +115,8 @@ def _do(shared: Shared, manner: Manner, act: Callable[..., Outcome]) -> Outcome:
                 if not ask("Continue?"):
                     raise NotConfirmed(planned, plan=Plan(planned, []))
                 manner = {**manner, "expect": planned.id, "confirm": None}
+        if not manner["dry_run"]:
+            ignore_once_done()
         return act(shadow, **manner)
 
 
