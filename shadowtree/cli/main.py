@@ -38,12 +38,12 @@ def _run(words: list[str]) -> int:
     try:
         exit_code = _run_and_report(words)
         _flush()
-    except KeyboardInterrupt:
-        from shadowtree.cli.exit_codes import INTERRUPTED
+    except KeyboardInterrupt as error:  # while the last output was written
+        from shadowtree.cli.errors import report
         from shadowtree.cli.output import drop_output
 
+        exit_code = report(error, as_json=False)
         drop_output()
-        return INTERRUPTED
     except OSError as error:  # the pipe is closed or the disk is full, so no message would arrive
         from shadowtree.cli.exit_codes import FAILED
         from shadowtree.cli.output import drop_output

@@ -326,7 +326,9 @@ def _record(
         _note_uncovered(act, taken.scan)
         with taken.record(act.session_writer.time_s, also=also) as record:
             _add_event(act, prepared, done.moves, before, record, intent)
-            act.opened.journal.change_intent(intent, done.encode())
+            if len(done.moves) < len(prepared.plan.changes):
+                # Directories that stayed must not count as gone while the act is cleaned up.
+                act.opened.journal.change_intent(intent, done.encode())
     return taken.tree.hex()
 
 
