@@ -54,7 +54,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.UnknownName: Answer(UNKNOWN_NAME),
     errors.UnknownRemote: Answer(UNKNOWN_NAME, "add it with 'shadowtree remote add {quoted.name} URL'"),
     errors.UnknownMessage: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list messages"),
-    errors.AmbiguousMessage: Answer(WRONG_USAGE, "use the full id or the number, such as 7"),
+    errors.AmbiguousMessage: Answer(WRONG_USAGE, "use the full id or the number, such as '#7'"),
     errors.ForgottenMessage: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list what is left"),
     errors.UnknownBranch: Answer(UNKNOWN_NAME, "run 'shadowtree branches' to list branches"),
     errors.UnknownStep: Answer(UNKNOWN_NAME, "run 'shadowtree show {quoted.message_id}' to list its steps"),

@@ -417,8 +417,21 @@ def test_an_ambiguous_name_lists_the_candidates(terminal: Terminal, project: Pat
 
     assert found["error"] == "AmbiguousMessage"
     assert terminal.err == (
-        "shadowtree: 'msg_' matches 2 messages: 'msg_1', 'msg_2'; use the full id or the number, such as 7\n"
+        "shadowtree: 'msg_' matches 2 messages: 'msg_1', 'msg_2';"
+        " use the full id or the number, such as '#7'\n"
     )
+
+
+def test_a_number_that_also_begins_an_id_is_told_with_a_name_that_works(terminal: Terminal) -> None:
+    terminal.run("snapshot", "msg_1")
+    terminal.run("snapshot", "1abc")
+
+    terminal.run("show", "1", exit_code=2)
+
+    assert terminal.err == (
+        "shadowtree: '1' could mean #1 ('msg_1') or '1abc'; use the full id or the number, such as '#7'\n"
+    )
+    assert terminal.run_json("show", "#1")["id"] == "msg_1"
 
 
 def test_diff_takes_names_of_messages(terminal: Terminal, project: Path) -> None:
