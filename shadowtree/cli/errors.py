@@ -23,8 +23,11 @@ from shadowtree.cli.exit_codes import (
 )
 from shadowtree.cli.output import can_ask, say, talk, write_json
 
-MERGE_WAS_TRIED = "a merge was tried"
-"""The note on a conflict that merging did not solve, so that the advice does not suggest merging."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shadowtree.results.outcomes import ConflictingPath
 
 
 @frozen
@@ -60,7 +63,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.UnknownStep: Answer(UNKNOWN_NAME, "run 'shadowtree show {quoted.message_id}' to list its steps"),
     errors.UnknownTree: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list messages"),
     errors.ForgottenTree: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list what is left"),
-    errors.Conflict: Answer(NOTHING_CHANGED, "use --on-conflict merge, keep or overwrite"),
+    errors.Conflict: Answer(NOTHING_CHANGED),
     errors.NotConfirmed: Answer(NOTHING_CHANGED, "add --yes to confirm"),
     errors.PlanOutdated: Answer(NOTHING_CHANGED, "use --dry-run to see the new one"),
     errors.BroadWorktree: Answer(FAILED, "add --allow-broad to wrap it anyway"),
@@ -84,10 +87,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
 
 
 _WITHOUT_OPEN = "run 'shadowtree begin' first"
-_AFTER_MERGING = "use --on-conflict keep or overwrite"
 _IN_THE_WAY = "move them away, or use 'shadowtree resume' with --on-conflict overwrite"
-_AFTER_COLLIDING = "use --markers, --on-conflict keep or overwrite"
-"""What the user can still try if merging did not solve a conflict."""
 
 
 @frozen
@@ -151,13 +151,22 @@ def _advise(error: BaseException) -> str | None:
         return _WITHOUT_OPEN
     if not isinstance(error, errors.Conflict) or not error.conflicts:
         return None
-    if any(conflict.hunks for conflict in error.conflicts):
-        return _AFTER_COLLIDING
     if all("resume" in conflict.advice for conflict in error.conflicts):
         return _IN_THE_WAY
-    can_merge = any("merge" in conflict.advice for conflict in error.conflicts)
-    was_tried = MERGE_WAS_TRIED in getattr(error, "__notes__", ())
-    return None if can_merge and not was_tried else _AFTER_MERGING
+    return _offer_choices(error.conflicts)
+
+
+def _offer_choices(conflicts: Sequence[ConflictingPath]) -> str:
+    """Return the options that resolve all of these conflicts; empty if there are none."""
+    first = conflicts[0].choices
+    choices = [how for how in first if all(how in conflict.choices for conflict in conflicts)]
+    if not choices:
+        return ""
+    told = " or ".join(filter(None, [", ".join(choices[:-1]), choices[-1]]))
+    has_markers = any(conflict.hunks for conflict in conflicts) and all(
+        conflict.hunks or "merge" in conflict.choices for conflict in conflicts
+    )
+    return f"use {'--markers, ' if has_markers else ''}--on-conflict {told}"
 
 
 def to_document(error: BaseException) -> dict[str, object]:

@@ -387,7 +387,7 @@ def test_a_plan_tells_which_files_would_get_markers() -> None:
 
 
 def _collision(*hunks: Hunk, path: str = "f") -> ConflictingPath:
-    return ConflictingPath(path, "the texts collide", "look at it", list(hunks))
+    return ConflictingPath(path, "the texts collide", "look at it", list(hunks), ["keep", "overwrite"])
 
 
 def test_a_collision_shows_the_three_sides() -> None:
@@ -434,7 +434,8 @@ def test_a_long_collision_is_cut_and_counted() -> None:
 
 
 def test_the_advice_depends_on_whether_a_merge_was_tried(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = ConflictingPath("f", "it was edited since", "use merge to combine")
+    choices = ["merge", "keep", "overwrite"]
+    plain = ConflictingPath("f", "it was edited since", "use merge to combine", choices=choices)
     told = []
     for conflict in (plain, _collision(Hunk(1, "a", "b", "c"))):
         assert report(Conflict([conflict], make_outcome(conflicts=[conflict])), as_json=False) == 13

@@ -138,7 +138,11 @@ def test_the_question_has_the_figures(fields: dict[str, object], told: str) -> N
 
 
 def test_a_conflict_lists_every_path_before_the_line(capsys: pytest.CaptureFixture[str]) -> None:
-    conflicts = [ConflictingPath(f"f{n:02}\x1b", "it was edited after", "use merge") for n in range(30)]
+    choices = ["merge", "keep", "overwrite"]
+    conflicts = [
+        ConflictingPath(f"f{n:02}\x1b", "it was edited after", "use merge", choices=choices)
+        for n in range(30)
+    ]
 
     assert report(Conflict(conflicts, make_outcome(conflicts=conflicts)), as_json=False) == 13
 
@@ -671,3 +675,31 @@ def test_merge_is_not_proposed_where_nothing_can_be_merged(terminal: Terminal, p
 
     assert "merge" not in terminal.err
     assert terminal.err.endswith("use --on-conflict keep or overwrite\n")
+
+
+@pytest.mark.parametrize("words", [[], ["--on-conflict", "overwrite"]], ids=["abort", "overwrite"])
+def test_overwriting_is_not_proposed_where_something_must_stay(
+    terminal: Terminal, project: Path, work: Work, words: list[str]
+) -> None:
+    work("msg_1", {"a.txt": None})
+    (project / "a.txt").mkdir()
+    (project / "a.txt" / "own").write_text("own")
+
+    (conflict,) = terminal.run_json("undo", *words, exit_code=13)["conflicts"]
+
+    assert conflict["choices"] == ["keep"]
+    assert "overwrite" not in conflict["advice"]
+    assert terminal.err.endswith("; use --on-conflict keep\n")
+    assert terminal.run_json("undo", "--on-conflict", "keep")["kept"] == ["a.txt"]
+
+
+def test_the_last_line_proposes_what_resolves_all_conflicts(
+    terminal: Terminal, project: Path, work: Work
+) -> None:
+    work("msg_1", {"a.txt": "changed\n", "b.txt": "changed\n"})
+    (project / "a.txt").write_text("my own\n")
+    (project / "b.txt").unlink()
+    found = terminal.run_json("undo", exit_code=13)["conflicts"]
+
+    assert [each["choices"] for each in found] == [["merge", "keep", "overwrite"], ["keep", "overwrite"]]
+    assert terminal.err.endswith("; use --on-conflict keep or overwrite\n")
