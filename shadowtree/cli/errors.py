@@ -176,15 +176,20 @@ def to_document(error: BaseException) -> dict[str, object]:
     if isinstance(error, errors.NotConfirmed | errors.PlanOutdated):
         done = error.outcome.to_dict()
         plan = done if error.plan is None else error.plan.to_dict()
-        return {**told, **{key: _empty(value) for key, value in done.items()}, "plan": plan}
+        return {**told, **{key: _empty(key, value) for key, value in done.items()}, "plan": plan}
     if isinstance(error, errors.Conflict) and error.outcome is not None:
         document: dict[str, object] = error.outcome.to_dict()
         return document
     return told
 
 
-def _empty(value: object) -> object:
-    """Return 0 for a number and an empty list for a list, because nothing was done; keep other values."""
+def _empty(key: str, value: object) -> object:
+    """Return a value of an outcome as it is when nothing was done; keep what does not depend on that.
+
+    The outcome may come from the dry run that was shown to the user, but this was none.
+    """
+    if key in ("complete", "dry_run"):
+        return False
     if isinstance(value, int) and not isinstance(value, bool):
         return 0
     return [] if isinstance(value, list) else value

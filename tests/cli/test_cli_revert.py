@@ -464,6 +464,27 @@ def test_restore_asks_whenever_it_changes_something(terminal: Terminal, project:
     assert _files(project) == ORIGINAL
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["restore", "msg_1^"],
+        ["purge", "a.txt"],
+        ["sessions", "drop", "default"],
+        ["destroy"],
+        ["destroy", "--all"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("changed")
+def test_without_a_yes_nothing_was_done_and_it_was_no_dry_run(terminal: Terminal, words: list[str]) -> None:
+    found = terminal.run_json(*words, exit_code=13)
+
+    assert found["error"] == "NotConfirmed"
+    assert not found["dry_run"]
+    assert not found.get("complete")
+    assert found["plan"]["dry_run"]
+
+
 @pytest.mark.usefixtures("grown")
 @pytest.mark.parametrize("answer", ["y", "YES", "n", "", "\x04"], ids=["y", "YES", "n", "return", "end"])
 def test_on_a_terminal_the_user_is_asked(project: Path, answer: str) -> None:
