@@ -66,11 +66,16 @@ def check_name(name: str, what: str) -> str:
 def check_message_id(id: str) -> str:
     """Return `id`; refuse an invalid name, and references to messages: `@`, `@~2`, `#3`, a trailing `^`."""
     check_name(id, "message id")
-    rest = id[1:].removeprefix("~") if id.startswith("@") else id[1:]
-    is_number = rest.isascii() and rest.isdigit()
-    if id.endswith("^") or id in ("@", "@~") or (is_number and id.startswith(("@~", "#"))):
+    if is_reference(id):
         raise InvalidInput(f"{id!r} is reserved for referring to messages; choose another id")
     return id
+
+
+def is_reference(name: str) -> bool:
+    """Return whether a name refers to a message by its place: `@`, `@~2`, `#3`, a trailing `^`."""
+    rest = name[1:].removeprefix("~") if name.startswith("@") else name[1:]
+    is_number = rest.isascii() and rest.isdigit()
+    return name.endswith("^") or name in ("@", "@~") or (is_number and name.startswith(("@~", "#")))
 
 
 def refuse_unknown(options: Mapping[str, object], *known: str) -> None:

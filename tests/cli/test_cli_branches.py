@@ -555,6 +555,20 @@ def test_switch_gives_the_documented_json(terminal: Terminal, project: Path) -> 
 
 
 @pytest.mark.usefixtures("forked")
+def test_a_switch_tells_where_it_went(terminal: Terminal) -> None:
+    """Also if the name only describes the way there."""
+    told = [terminal.run("switch", name).split(" (")[0] for name in ("@~", "fix-login", "-", "m2", "#4")]
+
+    assert told == [
+        "Switched to m1",
+        "Switched to fix-login",
+        "Switched to m1",
+        "Switched to m2",
+        "Switched to m4",
+    ]
+
+
+@pytest.mark.usefixtures("forked")
 def test_switching_into_the_middle_of_a_branch_leaves_the_rest_to_redo(
     terminal: Terminal, project: Path
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from shadowtree.base.arguments import CHOICES, REST
+from shadowtree.base.arguments import CHOICES, REST, is_reference
 from shadowtree.base.errors import InvalidInput, NotConfirmed
 from shadowtree.base.frozen import replace
 from shadowtree.cli.app import COUNT, PATH, Function, command, flag
@@ -215,7 +215,9 @@ def switch(shared: Shared, manner: Manner, ref: str) -> int:
       shadowtree switch fix-login --on-conflict merge
     """
     outcome = _do(shared, manner, lambda shadow, **how: shadow.switch(ref, **how))
-    return _report(shared, outcome, render_outcome(outcome, target=ref))
+    # Such a name depends on where the session stands, and so means something else by now.
+    target = outcome.head if ref == "-" or is_reference(ref) else ref
+    return _report(shared, outcome, render_outcome(outcome, target=target))
 
 
 @command()
