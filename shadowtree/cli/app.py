@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import partial, wraps
@@ -73,8 +74,22 @@ Environment:
 Run 'shadowtree help COMMAND' for help on a command, and 'shadowtree config' for the settings.
 """
 
+
+class _Directory(click.Path):
+    """A directory, which may be missing: the library refuses that, in the same words as here."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path; refuse one that is not a directory."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            raise InvalidInput(f"{os.fspath(value)} is not a directory") from error
+
+
 PATH = click.Path(readable=False)
-DIRECTORY = click.Path(file_okay=False, readable=False)
+DIRECTORY = _Directory(file_okay=False, readable=False)
 flag = partial(click.option, is_flag=True)
 COUNT = click.IntRange(1, 999_999_999)
 COUNT_FROM_0 = click.IntRange(0, 999_999_999)

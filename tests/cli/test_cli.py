@@ -286,6 +286,20 @@ def test_wrong_usage_exits_2_and_leaves_nothing_behind(
     assert not stores.exists()
 
 
+@pytest.mark.parametrize(
+    "words", [["wrap", "a.txt"], ["-C", "a.txt", "status"], ["wrap", "--adopt", "a.txt"]], ids=" ".join
+)
+def test_a_file_is_told_to_be_no_directory_as_what_is_missing_is(
+    terminal: Terminal, words: list[str]
+) -> None:
+    terminal.run("wrap", "nope", exit_code=2)
+    told = terminal.err
+    terminal.run(*words, exit_code=2)
+
+    assert told == "shadowtree: nope is not a directory\n"
+    assert terminal.err == "shadowtree: a.txt is not a directory\n"
+
+
 def test_no_command_shows_the_help_and_exits_2(terminal: Terminal) -> None:
     assert terminal.run(exit_code=2).startswith("Usage: shadowtree")
     assert terminal.err == "shadowtree: no command given; see 'shadowtree --help'\n"
