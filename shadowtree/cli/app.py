@@ -141,6 +141,14 @@ class Command(click.Command):
         super().__init__(*arguments, **attributes)
         self.params += SHARED_OPTIONS
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words; some errors of click's parser do not name the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the command's own options; the shared ones are in the help of the program."""
         every = (each for each in self.get_params(ctx) if isinstance(each, click.Option))

@@ -300,6 +300,25 @@ def test_a_file_is_told_to_be_no_directory_as_what_is_missing_is(
     assert terminal.err == "shadowtree: a.txt is not a directory\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["end", "--path"], "shadowtree end"),
+        (["begin", "m1", "--role"], "shadowtree begin"),
+        (["diff", "--set"], "shadowtree diff"),
+        (["sessions", "drop", "--session"], "shadowtree sessions drop"),
+        (["--session"], "shadowtree"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_missing_value_names_the_command_whose_help_explains_it(
+    terminal: Terminal, words: list[str], path: str
+) -> None:
+    terminal.run(*words, exit_code=2)
+
+    assert terminal.err == f"shadowtree: option '{words[-1]}' requires an argument; see '{path} --help'\n"
+
+
 def test_no_command_shows_the_help_and_exits_2(terminal: Terminal) -> None:
     assert terminal.run(exit_code=2).startswith("Usage: shadowtree")
     assert terminal.err == "shadowtree: no command given; see 'shadowtree --help'\n"
