@@ -58,8 +58,13 @@ REST = "*"
 def check_name(name: str, what: str) -> str:
     """Return `name`; refuse one that is empty, too long, or has control characters or surrogates."""
     is_text = isinstance(name, str) and 1 <= len(name) <= 256
-    if not is_text or any(_is_no_text(character) for character in name):
+    if not is_text or any(_is_control(character) for character in name):
         raise InvalidInput(f"invalid {what} {name!r}: use 1 to 256 characters, and no control characters")
+    try:
+        # Python turns bytes of the command line that are not UTF-8 into surrogates.
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"invalid {what} {name!r}: it is not valid UTF-8") from error
     return name
 
 
@@ -149,5 +154,5 @@ def _make_relative(path: str, worktree: str) -> str:
     return os.path.relpath(real, worktree)
 
 
-def _is_no_text(character: str) -> bool:
-    return character < " " or "\x7f" <= character <= "\x9f" or "\ud800" <= character <= "\udfff"
+def _is_control(character: str) -> bool:
+    return character < " " or "\x7f" <= character <= "\x9f"
