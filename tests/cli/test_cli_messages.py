@@ -558,6 +558,18 @@ def test_a_file_that_is_not_protected_is_told_where_it_matters(terminal: Termina
     assert terminal.run_json("redo")["unprotected"] == [".env"]
 
 
+def test_show_of_a_path_lists_no_other_file_that_is_not_protected(terminal: Terminal, project: Path) -> None:
+    make_tree(project, {".gitignore": "*.env\n", "a.env": "1", "sub": {"b.env": "1"}})
+    terminal.run("begin", "m1")
+    make_tree(project, {"a.env": "22", "sub": {"b.env": "22"}})
+    terminal.run("end")
+
+    for path, unprotected in (("a.env", ["a.env"]), ("sub", ["sub/b.env"]), ("a.txt", [])):
+        assert terminal.run_json("show", "m1", path)["unprotected"] == unprotected
+    assert terminal.run_json("show", "m1", ".")["unprotected"] == ["a.env", "sub/b.env"]
+    assert "sub/b.env" not in terminal.run("show", "m1", "a.env")
+
+
 def test_protect_says_what_it_writes_first(terminal: Terminal, project: Path) -> None:
     make_tree(project, {".gitignore": ".env\n", ".env": "S=1", "sub": {".env": "S=1"}})
     terminal.run("wrap")
