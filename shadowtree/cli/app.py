@@ -21,6 +21,7 @@ from shadowtree.base.errors import InvalidInput
 from shadowtree.cli.completion import complete_session
 from shadowtree.cli.exit_codes import FAILED
 from shadowtree.cli.find_shadow import COLOUR_CHOICES, read_shared
+from shadowtree.cli.output import choose_format, emit
 
 Function = Callable[..., int | None]
 """The function behind a command: it takes the values of the shared options, then its own parameters."""
@@ -296,9 +297,9 @@ def _pass_shared(function: Function) -> Function:
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )
-@click.version_option(shadowtree.__version__, message="%(prog)s %(version)s", help="Show the version")
+@flag("--version", help="Show the version")
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(context: click.Context, version: bool) -> None:
     """Undo what coding agents do to your files, in any directory
 
     \b
@@ -309,6 +310,10 @@ def cli(context: click.Context) -> None:
 
     Options can come before or after the command.
     """
+    if version:
+        choose_format(as_json="as_json" in context.ensure_object(dict))
+        emit({"version": shadowtree.__version__}, [f"{context.info_name} {shadowtree.__version__}"])
+        context.exit()
     if context.invoked_subcommand is None:
         if "as_json" not in context.ensure_object(dict):
             click.echo(context.get_help())

@@ -669,6 +669,11 @@ def test_each_command_explains_itself(terminal: Terminal, name: str) -> None:
     assert f"Examples:\n    shadowtree {name}" in out
 
 
+@pytest.mark.parametrize("words", [["--version", "--json"], ["--json", "--version"]], ids=" ".join)
+def test_the_version_as_json(terminal: Terminal, words: list[str]) -> None:
+    assert json.loads(terminal.run(*words)) == {"version": shadowtree.__version__}
+
+
 def test_help_and_version_name_the_program(terminal: Terminal) -> None:
     assert all(f"\n  {name} " in terminal.run("--help") for name in COMMANDS)
     assert terminal.run("--version") == f"shadowtree {shadowtree.__version__}\n"
