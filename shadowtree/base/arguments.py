@@ -59,19 +59,29 @@ REST = "*"
 def check_name(name: str, what: str) -> str:
     """Return `name`; refuse one that is empty, too long, or has control characters or surrogates."""
     is_text = isinstance(name, str) and 1 <= len(name) <= 256
-    if not is_text or any(_is_no_text(character) for character in name):
+    if not is_text or any(_is_control(character) for character in name):
         raise InvalidInput(f"invalid {what} {name!r}: use 1 to 256 characters, and no control characters")
+    try:
+        # Python turns bytes of the command line that are not UTF-8 into surrogates.
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"invalid {what} {name!r}: it is not valid UTF-8") from error
     return name
 
 
 def check_message_id(id: str) -> str:
     """Return `id`; refuse an invalid name, and references to messages: `@`, `@~2`, `#3`, a trailing `^`."""
     check_name(id, "message id")
-    rest = id[1:].removeprefix("~") if id.startswith("@") else id[1:]
-    is_number = rest.isascii() and rest.isdigit()
-    if id.endswith("^") or id in ("@", "@~") or (is_number and id.startswith(("@~", "#"))):
+    if is_reference(id):
         raise InvalidInput(f"{id!r} is reserved for referring to messages; choose another id")
     return id
+
+
+def is_reference(name: str) -> bool:
+    """Return whether a name refers to a message by its place: `@`, `@~2`, `#3`, a trailing `^`."""
+    rest = name[1:].removeprefix("~") if name.startswith("@") else name[1:]
+    is_number = rest.isascii() and rest.isdigit()
+    return name.endswith("^") or name in ("@", "@~") or (is_number and name.startswith(("@~", "#")))
 
 
 def refuse_unknown(options: Mapping[str, object], *known: str) -> None:
@@ -155,5 +165,5 @@ def _make_relative(path: str, worktree: str) -> str:
     return os.path.relpath(real, worktree)
 
 
-def _is_no_text(character: str) -> bool:
-    return character < " " or "\x7f" <= character <= "\x9f" or "\ud800" <= character <= "\udfff"
+def _is_control(character: str) -> bool:
+    return character < " " or "\x7f" <= character <= "\x9f"

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import partial, wraps
@@ -20,6 +21,7 @@ from shadowtree.base.errors import InvalidInput
 from shadowtree.cli.completion import complete_session
 from shadowtree.cli.exit_codes import FAILED
 from shadowtree.cli.find_shadow import COLOUR_CHOICES, read_shared
+from shadowtree.cli.output import choose_format, emit
 
 Function = Callable[..., int | None]
 """The function behind a command: it takes the values of the shared options, then its own parameters."""
@@ -73,8 +75,22 @@ Environment:
 Run 'shadowtree help COMMAND' for help on a command, and 'shadowtree config' for the settings.
 """
 
+
+class _Directory(click.Path):
+    """A directory, which may be missing: the library refuses that, in the same words as here."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path; refuse one that is not a directory."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            raise InvalidInput(f"{os.fspath(value)} is not a directory") from error
+
+
 PATH = click.Path(readable=False)
-DIRECTORY = click.Path(file_okay=False, readable=False)
+DIRECTORY = _Directory(file_okay=False, readable=False)
 flag = partial(click.option, is_flag=True)
 COUNT = click.IntRange(1, 999_999_999)
 COUNT_FROM_0 = click.IntRange(0, 999_999_999)
@@ -125,6 +141,14 @@ class Command(click.Command):
     def __init__(self, *arguments: Any, **attributes: Any) -> None:  # Any: as click takes them
         super().__init__(*arguments, **attributes)
         self.params += SHARED_OPTIONS
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words; some errors of click's parser do not name the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the command's own options; the shared ones are in the help of the program."""
@@ -273,9 +297,9 @@ def _pass_shared(function: Function) -> Function:
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )
-@click.version_option(shadowtree.__version__, message="%(prog)s %(version)s", help="Show the version")
+@flag("--version", help="Show the version")
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(context: click.Context, version: bool) -> None:
     """Undo what coding agents do to your files, in any directory
 
     \b
@@ -286,6 +310,10 @@ def cli(context: click.Context) -> None:
 
     Options can come before or after the command.
     """
+    if version:
+        choose_format(as_json="as_json" in context.ensure_object(dict))
+        emit({"version": shadowtree.__version__}, [f"{context.info_name} {shadowtree.__version__}"])
+        context.exit()
     if context.invoked_subcommand is None:
         if "as_json" not in context.ensure_object(dict):
             click.echo(context.get_help())

@@ -23,8 +23,11 @@ from shadowtree.cli.exit_codes import (
 )
 from shadowtree.cli.output import can_ask, say, talk, write_json
 
-MERGE_WAS_TRIED = "a merge was tried"
-"""The note on a conflict that merging did not solve, so that the advice does not suggest merging."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shadowtree.results.outcomes import ConflictingPath
 
 
 @frozen
@@ -54,13 +57,13 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.UnknownName: Answer(UNKNOWN_NAME),
     errors.UnknownRemote: Answer(UNKNOWN_NAME, "add it with 'shadowtree remote add {quoted.name} URL'"),
     errors.UnknownMessage: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list messages"),
-    errors.AmbiguousMessage: Answer(WRONG_USAGE, "use the full id or the number, such as 7"),
+    errors.AmbiguousMessage: Answer(WRONG_USAGE, "use the full id or the number, such as '#7'"),
     errors.ForgottenMessage: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list what is left"),
     errors.UnknownBranch: Answer(UNKNOWN_NAME, "run 'shadowtree branches' to list branches"),
     errors.UnknownStep: Answer(UNKNOWN_NAME, "run 'shadowtree show {quoted.message_id}' to list its steps"),
     errors.UnknownTree: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list messages"),
     errors.ForgottenTree: Answer(UNKNOWN_NAME, "run 'shadowtree log' to list what is left"),
-    errors.Conflict: Answer(NOTHING_CHANGED, "use --on-conflict merge, keep or overwrite"),
+    errors.Conflict: Answer(NOTHING_CHANGED),
     errors.NotConfirmed: Answer(NOTHING_CHANGED, "add --yes to confirm"),
     errors.PlanOutdated: Answer(NOTHING_CHANGED, "use --dry-run to see the new one"),
     errors.BroadWorktree: Answer(FAILED, "add --allow-broad to wrap it anyway"),
@@ -84,10 +87,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
 
 
 _WITHOUT_OPEN = "run 'shadowtree begin' first"
-_AFTER_MERGING = "use --on-conflict keep or overwrite"
 _IN_THE_WAY = "move them away, or use 'shadowtree resume' with --on-conflict overwrite"
-_AFTER_COLLIDING = "use --markers, --on-conflict keep or overwrite"
-"""What the user can still try if merging did not solve a conflict."""
 
 
 @frozen
@@ -151,13 +151,22 @@ def _advise(error: BaseException) -> str | None:
         return _WITHOUT_OPEN
     if not isinstance(error, errors.Conflict) or not error.conflicts:
         return None
-    if any(conflict.hunks for conflict in error.conflicts):
-        return _AFTER_COLLIDING
     if all("resume" in conflict.advice for conflict in error.conflicts):
         return _IN_THE_WAY
-    can_merge = any("merge" in conflict.advice for conflict in error.conflicts)
-    was_tried = MERGE_WAS_TRIED in getattr(error, "__notes__", ())
-    return None if can_merge and not was_tried else _AFTER_MERGING
+    return _offer_choices(error.conflicts)
+
+
+def _offer_choices(conflicts: Sequence[ConflictingPath]) -> str:
+    """Return the options that resolve all of these conflicts; empty if there are none."""
+    first = conflicts[0].choices
+    choices = [how for how in first if all(how in conflict.choices for conflict in conflicts)]
+    if not choices:
+        return ""
+    told = " or ".join(filter(None, [", ".join(choices[:-1]), choices[-1]]))
+    has_markers = any(conflict.hunks for conflict in conflicts) and all(
+        conflict.hunks or "merge" in conflict.choices for conflict in conflicts
+    )
+    return f"use {'--markers, ' if has_markers else ''}--on-conflict {told}"
 
 
 def to_document(error: BaseException) -> dict[str, object]:
@@ -167,15 +176,20 @@ def to_document(error: BaseException) -> dict[str, object]:
     if isinstance(error, errors.NotConfirmed | errors.PlanOutdated):
         done = error.outcome.to_dict()
         plan = done if error.plan is None else error.plan.to_dict()
-        return {**told, **{key: _empty(value) for key, value in done.items()}, "plan": plan}
+        return {**told, **{key: _empty(key, value) for key, value in done.items()}, "plan": plan}
     if isinstance(error, errors.Conflict) and error.outcome is not None:
         document: dict[str, object] = error.outcome.to_dict()
         return document
     return told
 
 
-def _empty(value: object) -> object:
-    """Return 0 for a number and an empty list for a list, because nothing was done; keep other values."""
+def _empty(key: str, value: object) -> object:
+    """Return a value of an outcome as it is when nothing was done; keep what does not depend on that.
+
+    The outcome may come from the dry run that was shown to the user, but this was none.
+    """
+    if key in ("complete", "dry_run"):
+        return False
     if isinstance(value, int) and not isinstance(value, bool):
         return 0
     return [] if isinstance(value, list) else value

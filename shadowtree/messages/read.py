@@ -19,7 +19,7 @@ from shadowtree.base.errors import (
     UnknownName,
 )
 from shadowtree.base.frozen import replace
-from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, to_text
+from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, from_text, is_among, to_text
 from shadowtree.capture.capture import Site, capture_in_memory, list_skipped, scan_site
 from shadowtree.capture.diff import diff_patch
 from shadowtree.capture.open_store import OpenStore
@@ -192,10 +192,14 @@ def _read_since(since: object) -> int | None:
 def show_message(
     opened: OpenStore, site: Site, session_name: str, name: str, how: DiffOptions
 ) -> tuple[Message, list[FileDiff]]:
-    """Return a message and the diffs of its changes."""
+    """Return a message and the diffs of its changes; `paths` limits the diffs and the unprotected files."""
     refuse_unknown(how, "paths", "binary", "context")
     session = Session(opened.journal, session_name)
     (message,) = session.mark_reverted([session.read_message(resolve_message(session, name))])
+    paths = parse_paths(how.get("paths"), site.worktree)
+    if paths is not None:
+        unprotected = [path for path in message.unprotected if is_among(from_text(path), paths)]
+        message = replace(message, unprotected=unprotected)
     return message, _diff(message.patch, opened.objects, site, how)
 
 

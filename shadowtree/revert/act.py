@@ -223,7 +223,7 @@ def _refuse(act: Act, prepared: Prepared) -> None:
 def _note_unused(options: Options, target: Target) -> list[str]:
     """Note the paths in `on_conflict` that the act does not change."""
     return [
-        f"on_conflict names {to_text(path)!r}, but nothing changes there"
+        f"no change at {to_text(path)!r}, so the choice for it was not used"
         for path in options.chosen
         if not any(is_among(want.path, {path}) for want in target.wanted)
     ]

@@ -103,12 +103,37 @@ class PathPlan:
     """Paths in `changes` that somebody else edited: the edits are merged or overwritten."""
 
 
-def make_plan(wanted: Iterable[Wanted], present: DiskState, merger: Merger, options: Options) -> PathPlan:
+def make_plan(wanted: Sequence[Wanted], present: DiskState, merger: Merger, options: Options) -> PathPlan:
     """Decide what to do to each path. If the plan has conflicts, nothing at all may be done.
 
     With `diff`, a conflict shows where a merge would fail, although the caller did not choose to merge.
     """
-    return _Planner(present, merger, options).run(wanted)
+    plan = _Planner(present, merger, options).run(wanted)
+    if not any("overwrite" in conflict.choices for conflict in plan.conflicts):
+        return plan
+    stuck = _find_stuck(wanted, present, merger, options)
+    choices = list(_CHOICES[KEEP_OR_MOVE])
+    conflicts = [
+        replace(conflict, advice=KEEP_OR_MOVE, choices=choices) if conflict.path in stuck else conflict
+        for conflict in plan.conflicts
+    ]
+    return replace(plan, conflicts=conflicts)
+
+
+def _find_stuck(wanted: Iterable[Wanted], present: DiskState, merger: Merger, options: Options) -> set[str]:
+    """Find the paths that cannot be overwritten either, such as a directory with something that must stay.
+
+    This shows only once everything else is decided, so it takes a second plan, in which nothing is merged.
+    """
+    overwritten = [replace(want, is_merged=False) for want in wanted]
+    chosen = {path: _keep_or_overwrite(how) for path, how in options.chosen.items()}
+    options = replace(options, on_conflict=_keep_or_overwrite(options.on_conflict), chosen=chosen)
+    plan = _Planner(present, merger, options).run(overwritten)
+    return {conflict.path for conflict in plan.conflicts}
+
+
+def _keep_or_overwrite(how: OnConflict) -> OnConflict:
+    return "keep" if how == "keep" else "overwrite"
 
 
 def identify_plan(plan: PathPlan, target: Target, session: str) -> str:

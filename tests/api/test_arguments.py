@@ -73,6 +73,14 @@ def test_what_is_no_text_is_no_name(name: str) -> None:
         check_name(name, "step")
 
 
+@pytest.mark.parametrize("name", ["\ud800", "a\udcff"], ids=ascii)
+def test_a_name_that_is_no_utf8_is_refused_for_that_reason(name: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_name(name, "step")
+
+    assert str(refused.value) == f"invalid step {name!r}: it is not valid UTF-8"
+
+
 @pytest.mark.parametrize("name", [None, 7, b"bytes", ["a"], 1.5], ids=repr)
 def test_what_is_not_even_text_is_no_name(name: object) -> None:
     with pytest.raises(InvalidInput):

@@ -202,7 +202,7 @@ def test_a_choice_for_a_path_that_does_not_change_is_noted(shadow: Shadow, workt
 
     notes = shadow.undo(on_conflict={"nosuch": "keep", "a": "keep"}).notes
 
-    assert notes == ["on_conflict names 'nosuch', but nothing changes there"]
+    assert notes == ["no change at 'nosuch', so the choice for it was not used"]
 
 
 def test_nothing_to_undo_in_a_session_without_messages_names_it(shadow: Shadow, worktree: Path) -> None:

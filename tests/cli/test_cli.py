@@ -286,6 +286,39 @@ def test_wrong_usage_exits_2_and_leaves_nothing_behind(
     assert not stores.exists()
 
 
+@pytest.mark.parametrize(
+    "words", [["wrap", "a.txt"], ["-C", "a.txt", "status"], ["wrap", "--adopt", "a.txt"]], ids=" ".join
+)
+def test_a_file_is_told_to_be_no_directory_as_what_is_missing_is(
+    terminal: Terminal, words: list[str]
+) -> None:
+    terminal.run("wrap", "nope", exit_code=2)
+    told = terminal.err
+    terminal.run(*words, exit_code=2)
+
+    assert told == "shadowtree: nope is not a directory\n"
+    assert terminal.err == "shadowtree: a.txt is not a directory\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["end", "--path"], "shadowtree end"),
+        (["begin", "m1", "--role"], "shadowtree begin"),
+        (["diff", "--set"], "shadowtree diff"),
+        (["sessions", "drop", "--session"], "shadowtree sessions drop"),
+        (["--session"], "shadowtree"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_missing_value_names_the_command_whose_help_explains_it(
+    terminal: Terminal, words: list[str], path: str
+) -> None:
+    terminal.run(*words, exit_code=2)
+
+    assert terminal.err == f"shadowtree: option '{words[-1]}' requires an argument; see '{path} --help'\n"
+
+
 def test_no_command_shows_the_help_and_exits_2(terminal: Terminal) -> None:
     assert terminal.run(exit_code=2).startswith("Usage: shadowtree")
     assert terminal.err == "shadowtree: no command given; see 'shadowtree --help'\n"
@@ -634,6 +667,11 @@ def test_each_command_explains_itself(terminal: Terminal, name: str) -> None:
     assert first_line in out
     assert not first_line.endswith(".")
     assert f"Examples:\n    shadowtree {name}" in out
+
+
+@pytest.mark.parametrize("words", [["--version", "--json"], ["--json", "--version"]], ids=" ".join)
+def test_the_version_as_json(terminal: Terminal, words: list[str]) -> None:
+    assert json.loads(terminal.run(*words)) == {"version": shadowtree.__version__}
 
 
 def test_help_and_version_name_the_program(terminal: Terminal) -> None:

@@ -387,7 +387,7 @@ def test_a_plan_tells_which_files_would_get_markers() -> None:
 
 
 def _collision(*hunks: Hunk, path: str = "f") -> ConflictingPath:
-    return ConflictingPath(path, "the texts collide", "look at it", list(hunks))
+    return ConflictingPath(path, "the texts collide", "look at it", list(hunks), ["keep", "overwrite"])
 
 
 def test_a_collision_shows_the_three_sides() -> None:
@@ -434,7 +434,8 @@ def test_a_long_collision_is_cut_and_counted() -> None:
 
 
 def test_the_advice_depends_on_whether_a_merge_was_tried(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = ConflictingPath("f", "it was edited since", "use merge to combine")
+    choices = ["merge", "keep", "overwrite"]
+    plain = ConflictingPath("f", "it was edited since", "use merge to combine", choices=choices)
     told = []
     for conflict in (plain, _collision(Hunk(1, "a", "b", "c"))):
         assert report(Conflict([conflict], make_outcome(conflicts=[conflict])), as_json=False) == 13
@@ -551,6 +552,20 @@ def test_switch_gives_the_documented_json(terminal: Terminal, project: Path) -> 
     assert (found["head"], found["undone"], found["mode"]) == ("m3", [], "back")
     differing = {key for key in found if found[key] != planned[key]}
     assert differing == {"dry_run", "after", "back"}
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_switch_tells_where_it_went(terminal: Terminal) -> None:
+    """Also if the name only describes the way there."""
+    told = [terminal.run("switch", name).split(" (")[0] for name in ("@~", "fix-login", "-", "m2", "#4")]
+
+    assert told == [
+        "Switched to m1",
+        "Switched to fix-login",
+        "Switched to m1",
+        "Switched to m2",
+        "Switched to m4",
+    ]
 
 
 @pytest.mark.usefixtures("forked")

@@ -417,8 +417,21 @@ def test_an_ambiguous_name_lists_the_candidates(terminal: Terminal, project: Pat
 
     assert found["error"] == "AmbiguousMessage"
     assert terminal.err == (
-        "shadowtree: 'msg_' matches 2 messages: 'msg_1', 'msg_2'; use the full id or the number, such as 7\n"
+        "shadowtree: 'msg_' matches 2 messages: 'msg_1', 'msg_2';"
+        " use the full id or the number, such as '#7'\n"
     )
+
+
+def test_a_number_that_also_begins_an_id_is_told_with_a_name_that_works(terminal: Terminal) -> None:
+    terminal.run("snapshot", "msg_1")
+    terminal.run("snapshot", "1abc")
+
+    terminal.run("show", "1", exit_code=2)
+
+    assert terminal.err == (
+        "shadowtree: '1' could mean #1 ('msg_1') or '1abc'; use the full id or the number, such as '#7'\n"
+    )
+    assert terminal.run_json("show", "#1")["id"] == "msg_1"
 
 
 def test_diff_takes_names_of_messages(terminal: Terminal, project: Path) -> None:
@@ -543,6 +556,18 @@ def test_a_file_that_is_not_protected_is_told_where_it_matters(terminal: Termina
     terminal.run("undo")
     assert terminal.run_json("log")[0]["unprotected"] == [".env"]
     assert terminal.run_json("redo")["unprotected"] == [".env"]
+
+
+def test_show_of_a_path_lists_no_other_file_that_is_not_protected(terminal: Terminal, project: Path) -> None:
+    make_tree(project, {".gitignore": "*.env\n", "a.env": "1", "sub": {"b.env": "1"}})
+    terminal.run("begin", "m1")
+    make_tree(project, {"a.env": "22", "sub": {"b.env": "22"}})
+    terminal.run("end")
+
+    for path, unprotected in (("a.env", ["a.env"]), ("sub", ["sub/b.env"]), ("a.txt", [])):
+        assert terminal.run_json("show", "m1", path)["unprotected"] == unprotected
+    assert terminal.run_json("show", "m1", ".")["unprotected"] == ["a.env", "sub/b.env"]
+    assert "sub/b.env" not in terminal.run("show", "m1", "a.env")
 
 
 def test_protect_says_what_it_writes_first(terminal: Terminal, project: Path) -> None:

@@ -140,7 +140,11 @@ def test_the_question_has_the_figures(fields: dict[str, object], told: str) -> N
 
 
 def test_a_conflict_lists_every_path_before_the_line(capsys: pytest.CaptureFixture[str]) -> None:
-    conflicts = [ConflictingPath(f"f{n:02}\x1b", "it was edited after", "use merge") for n in range(30)]
+    choices = ["merge", "keep", "overwrite"]
+    conflicts = [
+        ConflictingPath(f"f{n:02}\x1b", "it was edited after", "use merge", choices=choices)
+        for n in range(30)
+    ]
 
     assert report(Conflict(conflicts, make_outcome(conflicts=conflicts)), as_json=False) == 13
 
@@ -462,6 +466,27 @@ def test_restore_asks_whenever_it_changes_something(terminal: Terminal, project:
     assert _files(project) == ORIGINAL
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["restore", "msg_1^"],
+        ["purge", "a.txt"],
+        ["sessions", "drop", "default"],
+        ["destroy"],
+        ["destroy", "--all"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("changed")
+def test_without_a_yes_nothing_was_done_and_it_was_no_dry_run(terminal: Terminal, words: list[str]) -> None:
+    found = terminal.run_json(*words, exit_code=13)
+
+    assert found["error"] == "NotConfirmed"
+    assert not found["dry_run"]
+    assert not found.get("complete")
+    assert found["plan"]["dry_run"]
+
+
 @pytest.mark.usefixtures("grown")
 @pytest.mark.parametrize("answer", ["y", "YES", "n", "", "\x04"], ids=["y", "YES", "n", "return", "end"])
 def test_on_a_terminal_the_user_is_asked(project: Path, answer: str) -> None:
@@ -695,3 +720,31 @@ def test_merge_is_not_proposed_where_nothing_can_be_merged(terminal: Terminal, p
 
     assert "merge" not in terminal.err
     assert terminal.err.endswith("use --on-conflict keep or overwrite\n")
+
+
+@pytest.mark.parametrize("words", [[], ["--on-conflict", "overwrite"]], ids=["abort", "overwrite"])
+def test_overwriting_is_not_proposed_where_something_must_stay(
+    terminal: Terminal, project: Path, work: Work, words: list[str]
+) -> None:
+    work("msg_1", {"a.txt": None})
+    (project / "a.txt").mkdir()
+    (project / "a.txt" / "own").write_text("own")
+
+    (conflict,) = terminal.run_json("undo", *words, exit_code=13)["conflicts"]
+
+    assert conflict["choices"] == ["keep"]
+    assert "overwrite" not in conflict["advice"]
+    assert terminal.err.endswith("; use --on-conflict keep\n")
+    assert terminal.run_json("undo", "--on-conflict", "keep")["kept"] == ["a.txt"]
+
+
+def test_the_last_line_proposes_what_resolves_all_conflicts(
+    terminal: Terminal, project: Path, work: Work
+) -> None:
+    work("msg_1", {"a.txt": "changed\n", "b.txt": "changed\n"})
+    (project / "a.txt").write_text("my own\n")
+    (project / "b.txt").unlink()
+    found = terminal.run_json("undo", exit_code=13)["conflicts"]
+
+    assert [each["choices"] for each in found] == [["merge", "keep", "overwrite"], ["keep", "overwrite"]]
+    assert terminal.err.endswith("; use --on-conflict keep or overwrite\n")

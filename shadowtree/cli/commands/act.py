@@ -13,13 +13,12 @@ from typing import Any
 
 import click
 
-from shadowtree.base.arguments import CHOICES, REST
-from shadowtree.base.errors import Conflict, InvalidInput, NotConfirmed
+from shadowtree.base.arguments import CHOICES, REST, is_reference
+from shadowtree.base.errors import InvalidInput, NotConfirmed
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import ignore_once_done
 from shadowtree.cli.app import COUNT, PATH, Function, command, flag
 from shadowtree.cli.completion import complete_message, complete_ref
-from shadowtree.cli.errors import MERGE_WAS_TRIED
 from shadowtree.cli.exit_codes import FAILED
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.output import ask, can_ask, emit, say, write_lines, writes_json
@@ -66,7 +65,7 @@ def takes_manner(function: Function) -> Function:
     @wraps(function)
     def call(shared: Shared, *, yes: bool, **values: Any) -> int | None:  # Any: of the command's parameters
         manner = {name: values.pop(name) for name in ("dry_run", "markers", "expect")}
-        manner["on_conflict"] = choices = _read_choices(values.pop("on_conflict"))
+        manner["on_conflict"] = _read_choices(values.pop("on_conflict"))
         manner["confirm"] = lambda plan: yes or ask(f"{describe_plan(plan.outcome)}. Continue?")
         if values.pop("interactive", False):
             if writes_json():
@@ -74,13 +73,7 @@ def takes_manner(function: Function) -> Function:
             if not can_ask():
                 raise InvalidInput("-i needs a terminal")
             manner["interactive"] = True
-        try:
-            return function(shared, manner, **values)
-        except Conflict as conflict:
-            if choices.get(REST) == "merge" or manner["markers"]:
-                # So that the advice does not suggest it.
-                conflict.add_note(MERGE_WAS_TRIED)
-            raise
+        return function(shared, manner, **values)
 
     for option in reversed(_MANNER_OPTIONS):
         option(call)
@@ -225,7 +218,9 @@ def switch(shared: Shared, manner: Manner, ref: str) -> int:
       shadowtree switch fix-login --on-conflict merge
     """
     outcome = _do(shared, manner, lambda shadow, **how: shadow.switch(ref, **how))
-    return _report(shared, outcome, render_outcome(outcome, target=ref))
+    # Such a name depends on where the session stands, and so means something else by now.
+    target = outcome.head if ref == "-" or is_reference(ref) else ref
+    return _report(shared, outcome, render_outcome(outcome, target=target))
 
 
 @command()
