@@ -12,7 +12,7 @@ from functools import partial
 from shadowtree.access.access import Access
 from shadowtree.access.queries import read_remotes, read_stats
 from shadowtree.base.arguments import parse_path
-from shadowtree.base.errors import ShadowError
+from shadowtree.base.errors import NotWrapped, ShadowError, WorktreeReplaced
 from shadowtree.base.frozen import replace
 from shadowtree.capture.open_store import tidy_in_turns
 from shadowtree.store import directory as stores
@@ -50,9 +50,12 @@ def check(access: Access, progress: Progress | None, *, read_data: bool) -> Chec
     from shadowtree.check.check import Subject, check_store
     from shadowtree.results.reports import CheckReport
 
-    if access.lacks_store:
+    try:
+        access.require_store()
+    except NotWrapped as error:
+        if access.needs_store or isinstance(error, WorktreeReplaced):
+            raise
         return CheckReport([])
-    access.require_store()
     with suppress(ShadowError):  # If the store cannot be opened, the check below finds out why.
         access.open()
     return check_store(

@@ -20,12 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         return _run(sys.argv[1:])
     import signal
+    from contextlib import suppress
 
     usual = signal.getsignal(signal.SIGINT)
     try:
         return _run(list(arguments))
     finally:
-        if signal.getsignal(signal.SIGINT) is not usual:
+        with suppress(ValueError):  # not the main thread: nothing was changed here
             signal.signal(signal.SIGINT, usual)
 
 

@@ -226,11 +226,10 @@ def _calling_on_interrupt(act: Callable[[], None]) -> Iterator[list[Any]]:  # An
     usual = None
     outcomes: list[Any] = []  # Any: see above
     with suppress(ValueError):  # not the main thread: no signal arrives here
-        usual = signal.getsignal(signal.SIGINT)
-        if usual is not signal.default_int_handler and not _is_until_done(usual):
-            usual = None
-        if usual is not None:
+        found = signal.getsignal(signal.SIGINT)
+        if found is signal.default_int_handler or _is_until_done(found):
             signal.signal(signal.SIGINT, lambda number, frame: act())
+            usual = found
     try:
         yield outcomes
     finally:

@@ -190,7 +190,8 @@ def test_a_store_inside_the_worktree_is_no_reason_to_scan_twice(
     worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_tree(worktree, {"a.txt": "y\n"})
-    with Shadow(worktree, store=worktree / ".store", settings={"min_free": 0}) as shadow:
+    settings = {"min_free": 0}
+    with Shadow(worktree, store=worktree / ".store", settings=settings, allow_broad=True) as shadow:
         shadow.track()
         with counted_scans(monkeypatch) as scans:
             shadow.track()

@@ -186,9 +186,12 @@ def test_a_check_changes_nothing(recorded: Shadow) -> None:
     assert everything_in(recorded.store) == before
 
 
-def test_what_is_not_wrapped_cannot_be_checked(worktree: Path) -> None:
+def test_where_nothing_is_recorded_nothing_is_damaged(worktree: Path) -> None:
+    """The command line says that the directory is not wrapped."""
+    assert Shadow(worktree).check().ok
+
     with pytest.raises(NotWrapped):
-        Shadow(worktree).check()
+        Shadow(worktree).only_wrapped().check()
 
 
 def test_progress_is_told_object_by_object(recorded: Shadow) -> None:

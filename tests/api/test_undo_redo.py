@@ -997,8 +997,3 @@ def test_a_cancellation_stops_one_piece_of_work(shadow: Shadow, worktree: Path) 
         shadow.track()
 
     assert shadow.track()
-
-
-def test_where_nothing_is_recorded_nothing_is_damaged(shadow: Shadow) -> None:
-    assert shadow.check().ok
-    assert not shadow.is_wrapped
