@@ -184,4 +184,4 @@ class Adoption(Snapshot):
         (found,) = self.store.parent.iterdir()
         assert found in (self.store, self._left)
         assert self.act() == self.expected
-        super().check(Hit("git gc" if hit.fault == "git gc" else "kill", hit.at))
+        super().check(Hit(hit.fault if hit.fault == "git gc" or hit.is_reading else "kill", hit.at))
