@@ -241,7 +241,6 @@ def scan_worktree(
                     found = scanner.visit(path, mode, above, is_whole=is_whole)
                 except (Vanished, Unreadable, OSError) as error:
                     why = scanner.why_lost(path, error)
-                    scan.has_lost |= why is None
             if found is None:
                 scanner.lose(path, why)
                 continue
@@ -383,13 +382,16 @@ class _Scanner:
         return self._lister.why_left_out(path, mode, above, self._cursor)
 
     def why_lost(self, path: RelPath, error: Exception) -> str | None:
-        """Return why a directory cannot be read; None if it does not exist."""
+        """Return why a directory cannot be read; None if it does not exist, which the scan notes."""
         if isinstance(error, Unreadable):
             return error.reason
         if isinstance(error, OSError):
             return why_unreadable(error)
         name = path.rpartition(b"/")[2]
-        return CHANGED_TYPE if name and may_exist(self._cursor, parent_of(path), name) else None
+        if name and may_exist(self._cursor, parent_of(path), name):
+            return CHANGED_TYPE
+        self._scan.has_lost = True
+        return None
 
     def lose(self, path: RelPath, reason: str | None) -> None:
         """Remove a directory from its parent, which must be listed again next time."""

@@ -100,21 +100,7 @@ def run(
             with taken.record(act.session_writer.time_s) as record:
                 _add_event(act, prepared, [], record, record, None)
             return finish(act, prepared, [], record.tree.hex(), [])
-        require_free_space(act.site.worktree, prepared.contents.bytes_to_write, min_free=0)
-        before, number = _add_intent(act, prepared, intent, merged, taken)
-        with HeldInterrupts(cancellation) as interrupts:
-            try:
-                made = carry_out(intent.moves, writer, prepared.contents.read, interrupts.check)
-                done = replace(intent, moves=made)
-                after = _record(act, prepared, done, before, number, taken.scan)
-            except BaseException as error:
-                _roll_back(act, prepared, number, intent, writer, error)
-                raise
-            interrupts.is_done = True
-            notes, stayed = _clean_up(act, number, done, writer)
-            if interrupts.is_pending:
-                notes.append("interrupted, but it was already done")
-        return finish(act, prepared, made, after, notes, stayed)
+        return _change_files(act, prepared, intent, merged, taken, writer)
 
 
 def preview(
@@ -301,6 +287,27 @@ def _without_files(target: Target, present: DiskState) -> Target:
 
 
 # Doing it
+
+
+def _change_files(
+    act: Act, prepared: Prepared, intent: ActIntent, merged: list[bytes], taken: Capture, writer: Writer
+) -> Outcome:
+    """Record the intent, carry it out, record the act, and clean up; if anything fails before, roll back."""
+    require_free_space(act.site.worktree, prepared.contents.bytes_to_write, min_free=0)
+    before, number = _add_intent(act, prepared, intent, merged, taken)
+    with HeldInterrupts(act.cancellation) as interrupts:
+        try:
+            made = carry_out(intent.moves, writer, prepared.contents.read, interrupts.check)
+            done = replace(intent, moves=made)
+            after = _record(act, prepared, done, before, number, taken.scan)
+        except BaseException as error:
+            _roll_back(act, prepared, number, intent, writer, error)
+            raise
+        interrupts.is_done = True
+        notes, stayed = _clean_up(act, number, done, writer)
+        if interrupts.is_pending:
+            notes.append("interrupted, but it was already done")
+    return finish(act, prepared, made, after, notes, stayed)
 
 
 def _add_intent(

@@ -269,19 +269,13 @@ class Publisher:
 
         With `deltas` for some objects, the new pack has files only. Return False if nothing was joined.
         """
+        entries, joined = _read_entries(packs)
+        if not joined:
+            return False
+        known = self._journal.packs.versions([pack.name for pack in joined])
         into = self._objects.start_pack()
-        known, joined = self._journal.packs.versions([pack.name for pack in packs]), []
-        entries: dict[bytes, tuple[bytes, int]] = {}
+        into.versions += [pair for pack in joined for pair in known.get(pack.name, [])]
         try:
-            for pack in packs:
-                try:
-                    found = list(pack.read_all())
-                except (StoreDamaged, StoreFailed):
-                    continue
-                for id, raw, crc in found:
-                    entries.setdefault(id, (raw, crc))
-                joined.append(pack)
-                into.versions += known.get(pack.name, [])
             for id, entry in entries.items():
                 delta = deltas.get(id) if deltas else None
                 # The base may be in a damaged pack.
@@ -289,8 +283,6 @@ class Publisher:
                     into.add_delta(id, *delta)
                 else:
                     into.copy_whole(id, *entry)
-            if not joined:
-                return False
             self.publish(into, is_settled=deltas is not None)
             if deltas is not None:
                 from shadowtree.store.repack import verify
@@ -303,6 +295,21 @@ class Publisher:
             self.abandon()
             raise
         return True
+
+
+def _read_entries(packs: Iterable[Pack]) -> tuple[dict[bytes, tuple[bytes, int]], list[Pack]]:
+    """Return the entries of whole packs as they are stored, with their checksums, by id; and these packs."""
+    entries: dict[bytes, tuple[bytes, int]] = {}
+    whole = []
+    for pack in packs:
+        try:
+            found = list(pack.read_all())
+        except (StoreDamaged, StoreFailed):
+            continue
+        for id, raw, crc in found:
+            entries.setdefault(id, (raw, crc))
+        whole.append(pack)
+    return entries, whole
 
 
 def remove_lists(layout: StoreLayout) -> None:
