@@ -1,4 +1,4 @@
-"""Install the programs that tests run: `python -m tests.set_up servers` or `chromium`.
+"""Install the programs that tests run: `python -m tests.set_up servers`, `chromium` or `power`.
 
 With apt, as root or by a sudo that asks nothing. Where there is no apt, or no right to use it, nothing is
 installed, and the tests that need a program say so.
@@ -20,6 +20,7 @@ PACKAGES = {
         "gitolite3": ["gitolite"],
     },
     "chromium": {"chromium": ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]},
+    "power": {"xfsprogs": ["mkfs.xfs"], "e2fsprogs": ["mkfs.ext4"]},
 }
 """By what is asked for: packages of Debian, and the programs of which one has to be there."""
 
