@@ -8,6 +8,7 @@ is done twice, and work that may have been done is never reported as not done.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -240,7 +241,8 @@ def _calling_on_interrupt(act: Callable[[], None]) -> Iterator[list[Any]]:  # An
 
 def _is_until_done(handler: object) -> bool:
     """Return whether this is an `UntilDone`. Its module is not loaded here, as hot commands do without it."""
-    return type(handler).__name__ == "UntilDone"
+    interrupts = sys.modules.get("shadowtree.base.interrupts")
+    return interrupts is not None and isinstance(handler, interrupts.UntilDone)
 
 
 def connect(endpoint: Endpoint) -> Client | None:

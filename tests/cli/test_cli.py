@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -677,3 +678,24 @@ def test_the_version_as_json(terminal: Terminal, words: list[str]) -> None:
 def test_help_and_version_name_the_program(terminal: Terminal) -> None:
     assert all(f"\n  {name} " in terminal.run("--help") for name in COMMANDS)
     assert terminal.run("--version") == f"shadowtree {shadowtree.__version__}\n"
+
+
+INTERRUPTED = """
+from shadowtree.cli import main
+
+calls = []
+
+def flush():
+    calls.append(None)
+    if len(calls) == 2:
+        raise KeyboardInterrupt
+
+main._flush = flush
+raise SystemExit(main.main(["--version"]))
+"""
+
+
+def test_an_interrupt_while_the_last_output_is_written_is_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], check=False, capture_output=True)
+
+    assert (done.returncode, done.stderr) == (130, b"shadowtree: interrupted\n")
