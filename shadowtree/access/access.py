@@ -36,7 +36,7 @@ from shadowtree.store.directory import StoreLayout, is_inside
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
 from shadowtree.system.locations import Places
-from shadowtree.timeline.database import create_journal
+from shadowtree.timeline.sqlite.database import create_journal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Access:
 
     def start_watch(self) -> None:
         """Watch the worktree from now on."""
-        from shadowtree.store.repack import load_dulwich
+        from shadowtree.store.packs.delta import load_dulwich
         from shadowtree.watching.watch import Watch
 
         load_dulwich()

@@ -10,7 +10,7 @@ from functools import partial
 from shadowtree.access.access import Access
 from shadowtree.base.arguments import check_count, parse_path
 from shadowtree.base.frozen import replace
-from shadowtree.timeline.schema import REMOTES
+from shadowtree.timeline.sqlite.schema import REMOTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ def tidy(access: Access, seconds: float) -> bool:
 
 def protect(access: Access, paths: Collection[StrPath], *, dry_run: bool) -> list[Protected]:
     """Add rules that make snapshots cover paths that they leave out now."""
-    from shadowtree.revert.protect import protect
+    from shadowtree.access.protect import protect
 
     wanted = [parse_path(path, access.worktree) for path in paths]
     if dry_run:

@@ -24,14 +24,14 @@ from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Skipped, Watching
 from shadowtree.store.objects import Objects, Scratch
-from shadowtree.store.pack_writer import PackWriter, part_size
-from shadowtree.timeline.schema import TreeRecord
+from shadowtree.store.packs.pack_writer import PackWriter, part_size
+from shadowtree.timeline.sqlite.schema import TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from shadowtree.store.pack_writer import ObjectSink
+    from shadowtree.store.packs.pack_writer import ObjectSink
 
     class Watch(Protocol):
         """A watcher, which knows where a worktree may have changed."""

@@ -22,12 +22,12 @@ from shadowtree.capture.scan import Scan
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.objects import Objects, Scratch
-from shadowtree.store.pack_writer import PackWriter, keep_again, list_unkept
+from shadowtree.store.packs.pack_writer import PackWriter, keep_again, list_unkept
 from shadowtree.system import disk
 from shadowtree.system.syscalls import boot_id
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.publish import Publisher
-from shadowtree.timeline.schema import TreeRecord
+from shadowtree.timeline.sqlite.schema import TreeRecord
 
 
 class OpenStore:

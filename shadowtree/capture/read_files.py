@@ -47,7 +47,7 @@ from shadowtree.system.files import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.pack_writer import ObjectSink
+    from shadowtree.store.packs.pack_writer import ObjectSink
 
 _STREAM_SIZE = 2 << 20
 """A file above this size is never held in memory."""

@@ -56,7 +56,7 @@ from shadowtree.system.files import (
     stamp_of_directory,
     why_unreadable,
 )
-from shadowtree.timeline.unprotected import MOST_FILES, encode_stamps
+from shadowtree.timeline.sqlite.unprotected import MOST_FILES, encode_stamps
 
 AddWatch = Callable[[RelPath, int], bool]
 """Adds a watch on a directory, given by its path and an open descriptor, before the directory is read."""

@@ -30,10 +30,10 @@ from shadowtree.store.git_format import (
     pack_header,
 )
 from shadowtree.store.objects import Objects
-from shadowtree.store.packs import Pack
+from shadowtree.store.packs.pack import Pack
 from shadowtree.store.walk import Walker
 from shadowtree.system import disk
-from shadowtree.timeline.schema import TreeRecord
+from shadowtree.timeline.sqlite.schema import TreeRecord
 
 ALTERED = "is damaged: its checksum does not match"
 _CHUNK = 1 << 20

@@ -25,8 +25,8 @@ from shadowtree.store.git_format import (
     deflate,
     object_id,
 )
-from shadowtree.store.pack_writer import PackWriter, keep_again, name_pack, write_pack
-from shadowtree.store.packs import Pack
+from shadowtree.store.packs.pack import Pack
+from shadowtree.store.packs.pack_writer import PackWriter, keep_again, name_pack, write_pack
 from shadowtree.system import disk
 from shadowtree.system.files import Cursor, TooLong, Unreadable, Vanished, read_file, read_link
 from shadowtree.timeline.journal import Journal

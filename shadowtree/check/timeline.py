@@ -17,11 +17,11 @@ from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import Change
 from shadowtree.results.reports import HurtMessage
 from shadowtree.store.git_format import PackBytes
-from shadowtree.store.pack_writer import PackFile
+from shadowtree.store.packs.pack_writer import PackFile
 from shadowtree.system import disk
-from shadowtree.timeline import schema
-from shadowtree.timeline.database import Database, has_schema, require_format
-from shadowtree.timeline.pack_rows import (
+from shadowtree.timeline.sqlite import schema
+from shadowtree.timeline.sqlite.database import Database, has_schema, require_format
+from shadowtree.timeline.sqlite.pack_rows import (
     JOURNALED,
     PLACING,
     ROWS,
@@ -29,8 +29,8 @@ from shadowtree.timeline.pack_rows import (
     decode_versions,
     require_name,
 )
-from shadowtree.timeline.schema import Event, MessageRow, Table, TreeRecord
-from shadowtree.timeline.unprotected import decode_skips
+from shadowtree.timeline.sqlite.schema import Event, MessageRow, Table, TreeRecord
+from shadowtree.timeline.sqlite.unprotected import decode_skips
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

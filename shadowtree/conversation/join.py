@@ -27,7 +27,8 @@ from shadowtree.conversation.session_rows import list_derivable, renumber
 from shadowtree.timeline.append import SessionWriter
 from shadowtree.timeline.branches import number_name
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.session import Session
+from shadowtree.timeline.sqlite.schema import (
     BEGIN,
     BRANCHES,
     CHANGES,
@@ -48,7 +49,6 @@ from shadowtree.timeline.schema import (
     decode_text,
     encode_text,
 )
-from shadowtree.timeline.session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from shadowtree.conversation.rows import FORMAT, ROWS_PREFIX, TABLES, decode_row
 from shadowtree.conversation.session_rows import REFERENCES, key_of, list_derivable, list_needed
 from shadowtree.store.git_format import MODE_FILE, MODE_TREE
 from shadowtree.store.objects import Objects
-from shadowtree.timeline import schema
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.sqlite import schema
+from shadowtree.timeline.sqlite.schema import (
     ACTS,
     BEGIN,
     CHANGES,
@@ -36,7 +36,7 @@ from shadowtree.timeline.schema import (
     Table,
     decode_text,
 )
-from shadowtree.timeline.unprotected import decode_skips
+from shadowtree.timeline.sqlite.unprotected import decode_skips
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

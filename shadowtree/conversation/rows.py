@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.sqlite.schema import (
     BRANCHES,
     CHANGES,
     EVENTS,

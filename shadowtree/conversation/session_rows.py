@@ -18,9 +18,9 @@ from shadowtree.base.frozen import frozen, replace
 from shadowtree.conversation.ref_names import Wire
 from shadowtree.conversation.rows import TABLES
 from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry
-from shadowtree.timeline import schema
-from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.sqlite import schema
+from shadowtree.timeline.sqlite.database import Database
+from shadowtree.timeline.sqlite.schema import (
     BRANCHES,
     CHANGES,
     EVENTS,
@@ -37,7 +37,7 @@ from shadowtree.timeline.schema import (
     encode_branch_changes,
     encode_text,
 )
-from shadowtree.timeline.unprotected import decode_skips, encode_skips
+from shadowtree.timeline.sqlite.unprotected import decode_skips, encode_skips
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

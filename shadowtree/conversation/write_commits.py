@@ -44,15 +44,15 @@ from shadowtree.store.git_format import (
     object_id,
 )
 from shadowtree.store.objects import Objects
-from shadowtree.timeline import schema
-from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import ACTS, BEGIN, CHANGES, END, SNAPSHOT, decode_text
+from shadowtree.timeline.sqlite import schema
+from shadowtree.timeline.sqlite.database import Database
+from shadowtree.timeline.sqlite.schema import ACTS, BEGIN, CHANGES, END, SNAPSHOT, decode_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.conversation.rows import Row
     from shadowtree.conversation.session_rows import Rows
-    from shadowtree.store.pack_writer import ObjectSink
+    from shadowtree.store.packs.pack_writer import ObjectSink
 
 _SUBJECTS = {kind: kind.capitalize() for kind in ACTS} | {
     schema.HEAD_ONLY: "Revert without files",

@@ -39,10 +39,10 @@ from shadowtree.text.linediff import (
     is_too_large,
     split_texts,
 )
-from shadowtree.timeline.database import BEYOND
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.schema import ACTS, Event
 from shadowtree.timeline.session import Session
+from shadowtree.timeline.sqlite.database import BEYOND
+from shadowtree.timeline.sqlite.schema import ACTS, Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,15 +19,15 @@ from shadowtree.timeline.position import (
     state_of,
     walk_back,
 )
-from shadowtree.timeline.schema import BEGIN, END, IS_COUNTED, IS_END, SNAPSHOT, STEP
 from shadowtree.timeline.session import Session, read_meta
+from shadowtree.timeline.sqlite.schema import BEGIN, END, IS_COUNTED, IS_END, SNAPSHOT, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from shadowtree.timeline.journal import Journal
-    from shadowtree.timeline.schema import MessageRow
+    from shadowtree.timeline.sqlite.schema import MessageRow
 
 _TEXT_OF_ROW = 300
 """How many characters of a message's text a row holds."""

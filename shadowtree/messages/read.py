@@ -49,15 +49,15 @@ from shadowtree.system.syscalls import has_no_room
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.resolve import resolve_message, resolve_tree
-from shadowtree.timeline.schema import BEGIN, HEAD_ONLY, REVERT, TreeRecord
 from shadowtree.timeline.session import NOBODY, Session
+from shadowtree.timeline.sqlite.schema import BEGIN, HEAD_ONLY, REVERT, TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from shadowtree.base.arguments import DiffOptions, MessageFilter
-    from shadowtree.timeline.schema import Event
+    from shadowtree.timeline.sqlite.schema import Event
 
     Warn = Callable[[OpenStore, Site], list[str]]
 

@@ -24,8 +24,8 @@ from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan, stamp_uncovered
 from shadowtree.results.messages import Message, Snapshot, Step
 from shadowtree.timeline.append import NO_ID, Ending, NewMessage, SessionWriter
-from shadowtree.timeline.schema import BEGIN, SNAPSHOT, STEP, Event, MessageRow, TreeRecord
 from shadowtree.timeline.session import MessageEvents, require_live
+from shadowtree.timeline.sqlite.schema import BEGIN, SNAPSHOT, STEP, Event, MessageRow, TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

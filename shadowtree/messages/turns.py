@@ -20,8 +20,8 @@ from shadowtree.base.paths import PathState, RelPath, Unknown, to_text
 from shadowtree.messages.record import Recorder, read_new_message
 from shadowtree.results.turns import BEGIN, CLOSE, END, MISSED, STEP, STEP_END, TurnEvent, TurnRecord
 from shadowtree.timeline.position import first_line, is_head_only, undone_messages
-from shadowtree.timeline.schema import ACTS, MessageRow
 from shadowtree.timeline.session import MessageEvents, Session
+from shadowtree.timeline.sqlite.schema import ACTS, MessageRow
 
 _USER = "user"
 _AGENT = "assistant"

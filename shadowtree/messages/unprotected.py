@@ -1,6 +1,6 @@
 """Unprotected files: those that changed, but that snapshots leave out because they are ignored or too big.
 
-A record lists those that changed during it (`timeline/append`); their stamps are in `timeline/unprotected`.
+A record lists those that changed during it (`timeline/append`). Their stamps: `timeline/sqlite/unprotected`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from shadowtree.store.pack_writer import ObjectSink
+    from shadowtree.store.packs.pack_writer import ObjectSink
 
     Rows = dict[str, list[dict[str, Any]]]  # Any: what columns hold
 

@@ -30,13 +30,13 @@ from shadowtree.store.directory import begin_ref, list_refs
 from shadowtree.store.files import QUARANTINE, list_files
 from shadowtree.store.walk import Walker
 from shadowtree.system import disk
-from shadowtree.timeline.schema import TreeRecord
+from shadowtree.timeline.sqlite.schema import TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypedDict
 
-    from shadowtree.store.pack_writer import PackWriter
+    from shadowtree.store.packs.pack_writer import PackWriter
 
     class PurgeOptions(TypedDict, total=False):
         """How something is purged."""

@@ -23,13 +23,13 @@ from shadowtree.base.frozen import frozen
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.timeline.branches import make_slug, name_text, number_name, without_number
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.schema import BranchRow
+from shadowtree.timeline.sqlite.schema import BranchRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from shadowtree.timeline.removal import Place
+    from shadowtree.timeline.sqlite.removal import Place
 
 REDACTED = "[purged]"
 _REDACTED_NAME = "purged"

@@ -34,7 +34,7 @@ from shadowtree.store.walk import Walker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.pack_writer import ObjectSink
+    from shadowtree.store.packs.pack_writer import ObjectSink
 
 Hit = tuple[RelPath, bytes]
 """A removed path, with the id of its content; empty for a directory without files."""

@@ -37,7 +37,7 @@ from shadowtree.store.git_format import (
     object_id,
     parse_entry_head,
 )
-from shadowtree.store.pack_writer import IncomingPack
+from shadowtree.store.packs.pack_writer import IncomingPack
 from shadowtree.store.repo import ShadowObjectStore
 
 _CHUNK = 1 << 16

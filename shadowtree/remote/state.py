@@ -12,8 +12,8 @@ from shadowtree.base.arguments import check_name
 from shadowtree.base.errors import InvalidInput, UnknownRemote
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.results.remotes import Remote
-from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import REMOTES, encode_text
+from shadowtree.timeline.sqlite.database import Database
+from shadowtree.timeline.sqlite.schema import REMOTES, encode_text
 
 
 @frozen

@@ -32,7 +32,7 @@ from shadowtree.store.git_format import (
     list_tree,
     pack_header,
 )
-from shadowtree.store.repack import make_delta
+from shadowtree.store.packs.delta import make_delta
 from shadowtree.store.repo import ShadowObjectStore
 
 _LINK_TO_COMMIT = b"160000"

@@ -30,7 +30,7 @@ from shadowtree.retention.policy import Choice, choose_up_to, join_choices, rank
 from shadowtree.retention.usage import PathSizes
 from shadowtree.store import directory as stores
 from shadowtree.store.directory import StoreLayout
-from shadowtree.timeline.database import BEYOND
+from shadowtree.timeline.sqlite.database import BEYOND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from shadowtree.retention.policy import (
 from shadowtree.store.directory import list_own_refs
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import compare_positions
-from shadowtree.timeline.schema import Event, Position
+from shadowtree.timeline.sqlite.schema import Event, Position
 
 TYPE_CHECKING = False
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shadowtree.base.frozen import field, frozen
-from shadowtree.timeline.removal import Act, Age, Named
+from shadowtree.timeline.sqlite.removal import Act, Age, Named
 
 
 @frozen

@@ -16,7 +16,7 @@ from shadowtree.results.reports import PathFigure, SessionFigure, Usage
 from shadowtree.store.git_format import EMPTY_TREE, TREE_MODE
 from shadowtree.store.objects import Objects
 from shadowtree.store.walk import Walker
-from shadowtree.timeline.schema import TreeRecord
+from shadowtree.timeline.sqlite.schema import TreeRecord
 
 Claimant = int | None
 """The number of a session that needs a tree; None if no session does."""

@@ -66,7 +66,7 @@ from shadowtree.store.git_format import EMPTY_TREE
 from shadowtree.store.objects import Objects, Scratch
 from shadowtree.timeline.append import Ending, SessionWriter
 from shadowtree.timeline.last_session import LastSession, refuse_ambiguous_session
-from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, TreeRecord
+from shadowtree.timeline.sqlite.schema import HEAD_ONLY, RESTORE, Event, TreeRecord
 
 
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shadowtree.base.paths import is_file
 from shadowtree.revert.outcome import Prepared
-from shadowtree.timeline.schema import RESTORE
+from shadowtree.timeline.sqlite.schema import RESTORE
 
 _MANY_FILES = 20
 """An act that deletes more files than this because of inferred ends must be confirmed."""

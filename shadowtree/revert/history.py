@@ -13,7 +13,8 @@ from shadowtree.store.objects import Objects
 from shadowtree.timeline.append import Ending
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import Travel
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.session import MessageEvents, Session
+from shadowtree.timeline.sqlite.schema import (
     ACTS,
     END,
     HEAD_ONLY,
@@ -24,7 +25,6 @@ from shadowtree.timeline.schema import (
     MessageRow,
     Position,
 )
-from shadowtree.timeline.session import MessageEvents, Session
 
 NOW = 1 << 62
 """The number of an event that is not recorded yet: the end of the open message."""

@@ -24,8 +24,8 @@ from shadowtree.revert.requests import Options, Request, Revert
 from shadowtree.revert.targets import Target
 from shadowtree.timeline.append import Ending, SessionWriter
 from shadowtree.timeline.position import last_finished, redoable_messages
-from shadowtree.timeline.schema import END, UNREVERT, MessageRow, Position
 from shadowtree.timeline.session import MessageEvents
+from shadowtree.timeline.sqlite.schema import END, UNREVERT, MessageRow, Position
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -42,7 +42,8 @@ from shadowtree.timeline.position import (
     walk_back,
 )
 from shadowtree.timeline.resolve import resolve_message, resolve_ref, resolve_tree
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.session import require_live
+from shadowtree.timeline.sqlite.schema import (
     JOIN,
     REDO,
     RESTORE,
@@ -54,7 +55,6 @@ from shadowtree.timeline.schema import (
     MessageRow,
     Position,
 )
-from shadowtree.timeline.session import require_live
 
 LAST = "-"
 """Where the session was before the last switch."""

@@ -35,7 +35,7 @@ from shadowtree.store.identity import (
     read_identity,
 )
 from shadowtree.store.lock import Lock
-from shadowtree.store.pack_writer import PackWriter, name_pack
+from shadowtree.store.packs.pack_writer import PackWriter, name_pack
 from shadowtree.system import disk
 from shadowtree.system.locations import Places
 from shadowtree.system.syscalls import host_name, is_process_alive

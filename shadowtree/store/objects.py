@@ -27,14 +27,14 @@ from shadowtree.store.git_format import (
     object_header,
     object_id,
 )
-from shadowtree.store.pack_set import PackSet
-from shadowtree.store.pack_writer import PackFile, PackWriter
-from shadowtree.store.packs import Pack
+from shadowtree.store.packs.pack import Pack
+from shadowtree.store.packs.pack_set import PackSet
+from shadowtree.store.packs.pack_writer import PackFile, PackWriter
 from shadowtree.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.pack_writer import ObjectSink
+    from shadowtree.store.packs.pack_writer import ObjectSink
 
 _PACK_FRAME = 32
 """The bytes of a pack that belong to no object."""

@@ -42,7 +42,6 @@ from dulwich.repo import Repo
 
 from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, StoreFailed
 from shadowtree.store.directory import HEAD_REF, StoreLayout, begin_ref, list_own_refs, remove_dead_locks
-from shadowtree.store.dulwich_packs import Indexed, Indexer
 from shadowtree.store.git_format import (
     EMPTY_TREE,
     KEEP_SUFFIX,
@@ -54,7 +53,9 @@ from shadowtree.store.git_format import (
     object_id,
 )
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import (
+from shadowtree.store.packs.dulwich_packs import Indexed, Indexer
+from shadowtree.store.packs.pack import Pack as OurPack
+from shadowtree.store.packs.pack_writer import (
     FROM_OUTSIDE,
     IncomingPack,
     PackFile,
@@ -62,7 +63,6 @@ from shadowtree.store.pack_writer import (
     name_pack,
     remove_pack,
 )
-from shadowtree.store.packs import Pack as OurPack
 from shadowtree.system import disk
 
 Locked = Callable[[], AbstractContextManager[object]]

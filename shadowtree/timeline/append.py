@@ -16,11 +16,12 @@ from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file,
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch, Message
 from shadowtree.timeline.branches import archive, name_text, number_name
-from shadowtree.timeline.database import BEYOND
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import fold, part_ways, starts_turn, undone_messages
 from shadowtree.timeline.resolve import resolve_message
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.session import NOBODY, MessageEvents, Session
+from shadowtree.timeline.sqlite.database import BEYOND
+from shadowtree.timeline.sqlite.schema import (
     ACTS,
     BEGIN,
     END,
@@ -36,7 +37,6 @@ from shadowtree.timeline.schema import (
     TreeRecord,
     encode_text,
 )
-from shadowtree.timeline.session import NOBODY, MessageEvents, Session
 
 Skipped = Sequence[tuple[str, str]]
 """What a snapshot left out: paths and reasons."""

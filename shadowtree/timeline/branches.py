@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shadowtree.base.frozen import frozen
 from shadowtree.timeline.position import FindMessage, first_line, walk_back
-from shadowtree.timeline.schema import BranchRow, MessageRow
+from shadowtree.timeline.sqlite.schema import BranchRow, MessageRow
 
 _LONGEST = 40
 """At most this many characters of a slug are used as a name."""

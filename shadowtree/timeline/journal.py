@@ -14,10 +14,10 @@ from shadowtree.base.errors import ForgottenTree, StoreDamaged
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import Change
-from shadowtree.timeline.database import BEYOND, Database, RowsStamp
-from shadowtree.timeline.pack_rows import PackRows
-from shadowtree.timeline.removal import PurgeRows, RetentionRows
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.sqlite.database import BEYOND, Database, RowsStamp
+from shadowtree.timeline.sqlite.pack_rows import PackRows
+from shadowtree.timeline.sqlite.removal import PurgeRows, RetentionRows
+from shadowtree.timeline.sqlite.schema import (
     BEGIN,
     BRANCHES,
     CHANGE_COUNTS,
@@ -53,7 +53,7 @@ from shadowtree.timeline.schema import (
     encode_text,
     event_values,
 )
-from shadowtree.timeline.unprotected import LeftOutRows
+from shadowtree.timeline.sqlite.unprotected import LeftOutRows
 
 _PAGE = 20
 _CANDIDATES = 11

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from shadowtree.base.arguments import check_count
 from shadowtree.base.errors import ArchivedMessage
 from shadowtree.base.frozen import field, frozen
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.sqlite.schema import (
     ACTS,
     BEGIN,
     END,

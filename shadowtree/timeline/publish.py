@@ -19,7 +19,7 @@ from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import (
+from shadowtree.store.packs.pack_writer import (
     PackFile,
     PackWriter,
     is_written,
@@ -30,13 +30,13 @@ from shadowtree.store.pack_writer import (
 )
 from shadowtree.system import disk
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.pack_rows import FRESH, JOURNALED, PLACING, REMOVING, PackRow, Versions
+from shadowtree.timeline.sqlite.pack_rows import FRESH, JOURNALED, PLACING, REMOVING, PackRow, Versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.store.git_format import PackBytes
-    from shadowtree.store.packs import Pack
-    from shadowtree.store.repack import Delta
+    from shadowtree.store.packs.delta import Delta
+    from shadowtree.store.packs.pack import Pack
 
 
 class Publisher:
@@ -285,7 +285,7 @@ class Publisher:
                     into.copy_whole(id, *entry)
             self.publish(into, is_settled=deltas is not None)
             if deltas is not None:
-                from shadowtree.store.repack import verify
+                from shadowtree.store.packs.repack import verify
 
                 verify(self.unrecorded(), [into])
             with self.recording(gone=joined):

@@ -20,8 +20,8 @@ from shadowtree.base.errors import (
     UnknownTree,
 )
 from shadowtree.timeline.position import in_force, walk_back
-from shadowtree.timeline.schema import BranchRow, MessageRow, TreeRecord
 from shadowtree.timeline.session import MessageEvents, Session, require_live
+from shadowtree.timeline.sqlite.schema import BranchRow, MessageRow, TreeRecord
 
 SHORTEST_BEGINNING = 4
 """The fewest characters of an id or a branch; with fewer, a typo would name another message."""

@@ -19,7 +19,7 @@ from shadowtree.results.messages import (
 from shadowtree.timeline.branches import find_branches, find_own, find_owners
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import first_line, part_ways, standing_acts, state_of, walk_back
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.sqlite.schema import (
     BEGIN,
     END,
     SNAPSHOT,

@@ -12,14 +12,15 @@ from time import monotonic
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
 from shadowtree.store.objects import Objects
-from shadowtree.store.repack import Job, Repacker, make_deltas, verify, weigh
+from shadowtree.store.packs.delta import make_deltas
+from shadowtree.store.packs.repack import Job, Repacker, verify, weigh
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.pack_rows import JOURNALED
 from shadowtree.timeline.publish import Publisher
+from shadowtree.timeline.sqlite.pack_rows import JOURNALED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.packs import Pack
+    from shadowtree.store.packs.pack import Pack
 
 _A_MOMENT_S = 0.5
 

@@ -15,8 +15,8 @@ from shadowtree import Shadow
 from shadowtree.base.limits import Limits, PackLimits
 from shadowtree.capture.scan import ScanScope, scan_worktree
 from shadowtree.system import disk
-from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import SEALED, seal_of
+from shadowtree.timeline.sqlite.database import Database
+from shadowtree.timeline.sqlite.schema import SEALED, seal_of
 from tests.support.trees import make_tree
 
 MANY = 2000

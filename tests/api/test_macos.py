@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Conflict, Shadow, WorktreeFailed
-from shadowtree.timeline.database import Database
+from shadowtree.timeline.sqlite.database import Database
 from tests.support.macos import FULL_SYNC, be_macos
 from tests.support.sweeps import sweep_kills
 from tests.support.trees import Tree, assert_tree, file, make_tree
@@ -192,7 +192,7 @@ def test_the_timeline_is_synced_so_too(
     worktree: Path, shadow: Shadow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite makes system calls itself, so it must be configured."""
-    monkeypatch.setattr("shadowtree.timeline.database.IS_MAC", True)
+    monkeypatch.setattr("shadowtree.timeline.sqlite.database.IS_MAC", True)
     shadow.snapshot("m")
     database = Database(str(shadow.store / "timeline.db"))
     said = [database.rows(f"PRAGMA {name}") for name in ("fullfsync", "checkpoint_fullfsync")]

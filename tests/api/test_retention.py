@@ -17,7 +17,7 @@ from shadowtree.retention.policy import (
     find_turns,
     rank_trees,
 )
-from shadowtree.timeline.removal import Act, Age, Named
+from shadowtree.timeline.sqlite.removal import Act, Age, Named
 
 NOW_MS = 1_000_000
 """Messages are one second apart, and the last one has just begun."""

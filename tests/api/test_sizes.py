@@ -9,7 +9,7 @@ import pytest
 
 from shadowtree import Shadow, Snapshot
 from shadowtree.capture.recorded_tree import PathSearch
-from shadowtree.store.packs import Pack
+from shadowtree.store.packs.pack import Pack
 from tests.support.referee import assert_sound_store, files_in, git
 from tests.support.stores import recorded_trees
 from tests.support.trees import Tree, link, make_tree

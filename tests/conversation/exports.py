@@ -15,7 +15,7 @@ from shadowtree.conversation.ref_names import ROWS
 from shadowtree.conversation.session_rows import list_sessions, read_session_rows
 from shadowtree.conversation.write_commits import encode_conversation
 from shadowtree.store.objects import Objects
-from shadowtree.timeline.database import Database
+from shadowtree.timeline.sqlite.database import Database
 from tests.remote.machines import Machine
 from tests.support.referee import git
 from tests.support.stores import SETTINGS

@@ -18,8 +18,8 @@ from shadowtree.conversation.ref_names import ROWS, session_ref
 from shadowtree.conversation.rows import TABLES, decode_row, encode_row
 from shadowtree.store.git_format import MODE_FILE, TreeEntry, encode_commit, encode_tree
 from shadowtree.store.objects import Objects
-from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import TREES
+from shadowtree.timeline.sqlite.database import Database
+from shadowtree.timeline.sqlite.schema import TREES
 from tests.conversation.exports import (
     ODD,
     TEXT,

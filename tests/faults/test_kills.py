@@ -22,7 +22,7 @@ import pytest
 from shadowtree import Shadow, StoreFailed
 from shadowtree.revert.intents import decode_intent
 from shadowtree.system import disk
-from shadowtree.timeline.database import Database
+from shadowtree.timeline.sqlite.database import Database
 from tests.api.test_purge import assert_nowhere, tell
 from tests.faults.acts import Act
 from tests.faults.engine import FAULTS, Hit, sweep_all

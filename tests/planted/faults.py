@@ -31,7 +31,7 @@ FAULTS = (
     # Durability
     Fault(
         "pack-not-synced",
-        "store/pack_writer.py",
+        "store/packs/pack_writer.py",
         "disk.sync(self._fd, self._path)",
         "pass",
         "tests/store/test_pack_writer.py::test_a_pack_is_durable_under_its_temporary_name",
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "pack-name-not-synced",
-        "store/pack_writer.py",
+        "store/packs/pack_writer.py",
         "disk.sync_names(self._directory)",
         "pass",
         "tests/timeline/test_publish.py::test_a_large_pack_is_durable_before_its_record_counts_and_has_its_name_after_it",
@@ -332,7 +332,7 @@ FAULTS = (
     ),
     Fault(
         "seal-not-compared",
-        "timeline/schema.py",
+        "timeline/sqlite/schema.py",
         "if seal != seal_of(columns):",
         "if False:",
         "tests/timeline/test_seals.py::test_no_act_goes_by_a_row_that_is_not_what_was_written",
@@ -397,7 +397,7 @@ FAULTS = (
     ),
     Fault(
         "base-of-a-delta-dropped",
-        "store/repack.py",
+        "store/packs/repack.py",
         "if base in self._taken and base is not None:",
         "if base is not None:",
         "tests/store/test_repack.py::test_what_is_not_live_goes_and_what_was_made_of_it_stays",
@@ -413,7 +413,7 @@ FAULTS = (
     ),
     Fault(
         "pack-not-kept-from-git",
-        "store/pack_writer.py",
+        "store/packs/pack_writer.py",
         "_keep(path)\n    disk.place_file(path + PACK_SUFFIX",
         "disk.place_file(path + PACK_SUFFIX",
         "tests/timeline/test_publish.py::test_what_keeps_packs_from_git_comes_back_after_a_power_cut",

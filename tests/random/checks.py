@@ -10,7 +10,7 @@ from shadowtree import Branch, ChangedPath, Message
 from shadowtree.store.directory import StoreLayout
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import fold
-from shadowtree.timeline.schema import Position
+from shadowtree.timeline.sqlite.schema import Position
 from tests.support.modelled import UNKNOWN, UNSURE, Changes, Session, blob_of, is_file, mode_of
 
 

@@ -19,7 +19,7 @@ from shadowtree.conversation.session_rows import read_session_rows
 from shadowtree.conversation.write_commits import encode_rows
 from shadowtree.store.git_format import encode_commit
 from shadowtree.store.objects import Objects
-from shadowtree.timeline.database import Database
+from shadowtree.timeline.sqlite.database import Database
 from tests.conversation.exports import LooseSink
 from tests.remote.machines import Machine, list_refs, make_server
 

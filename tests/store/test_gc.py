@@ -19,8 +19,8 @@ from shadowtree.base.frozen import replace
 from shadowtree.base.limits import Limits, PackLimits
 from shadowtree.retention.gc import Sweep, sweep_all
 from shadowtree.store.git_format import object_id
-from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import EVENTS
+from shadowtree.timeline.sqlite.database import Database
+from shadowtree.timeline.sqlite.schema import EVENTS
 from tests.support.limits import LARGE_PACKS, TINY
 from tests.support.packs import assert_git_is_silent, depths_in, flip, read_all
 from tests.support.referee import assert_sound_store, git

@@ -33,7 +33,7 @@ from shadowtree.store.git_format import (
     parse_entry_head,
     prefixes_in_index,
 )
-from shadowtree.store.pack_writer import PackWriter
+from shadowtree.store.packs.pack_writer import PackWriter
 from tests.support.referee import git
 
 ID = bytes(range(20))

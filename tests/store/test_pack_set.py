@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from shadowtree.base.errors import StoreDamaged
-from shadowtree.store import packs
 from shadowtree.store.git_format import PackBytes
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_set import PackSet
-from shadowtree.store.pack_writer import PackWriter, name_pack, remove_pack
-from shadowtree.store.pack_writer import write_pack as write_files
-from shadowtree.store.packs import Pack
+from shadowtree.store.packs import pack as pack_module
+from shadowtree.store.packs.pack import Pack
+from shadowtree.store.packs.pack_set import PackSet
+from shadowtree.store.packs.pack_writer import PackWriter, name_pack, remove_pack
+from shadowtree.store.packs.pack_writer import write_pack as write_files
 from tests.support.packs import PackStore, add, blob, content_of, noise, text, write_pack
 
 FRESH = 60
@@ -56,7 +56,7 @@ def seal(place: Path, *contents: bytes) -> PackBytes:
 def test_what_another_process_stores_moves_and_removes_is_known_after_a_refresh(
     few: int, objects: Objects, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, "_FEW_OBJECTS", few)
+    monkeypatch.setattr(pack_module, "_FEW_OBJECTS", few)
     assert not objects.has(blob(b"a"))
     old = [write_pack(place, b"a", b"b", b"c"), write_pack(place, b"d", b"e", b"f")]
     ids = [blob(content) for content in (b"a", b"b", b"c", b"d", b"e", b"f")]

@@ -13,8 +13,15 @@ import pytest
 from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.store.git_format import MODE_FILE, TreeEntry, deflate, encode_tree
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import PackFile, PackWriter, is_written, name_pack, remove_pack, write_pack
-from shadowtree.store.packs import Pack
+from shadowtree.store.packs.pack import Pack
+from shadowtree.store.packs.pack_writer import (
+    PackFile,
+    PackWriter,
+    is_written,
+    name_pack,
+    remove_pack,
+    write_pack,
+)
 from shadowtree.system import disk
 from tests.support.packs import (
     add,

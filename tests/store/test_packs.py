@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from shadowtree.base.errors import StoreDamaged
-from shadowtree.store import packs
 from shadowtree.store.git_format import EMPTY_TREE, deflate, object_id
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import PackWriter
-from shadowtree.store.packs import Pack
+from shadowtree.store.packs import pack as pack_module
+from shadowtree.store.packs.pack import Pack
+from shadowtree.store.packs.pack_writer import PackWriter
 from tests.support.packs import (
     add,
     blob,
@@ -121,7 +121,7 @@ def test_a_pack_finds_what_it_has_and_nothing_else(
     few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a large pack only the beginnings of ids are searched, and several may be equal."""
-    monkeypatch.setattr(packs, "_FEW_OBJECTS", few)
+    monkeypatch.setattr(pack_module, "_FEW_OBJECTS", few)
     contents = [b"%d" % number for number in range(300)]
     written = write_pack(tmp_path, *contents)
     ids = [blob(content) for content in contents]

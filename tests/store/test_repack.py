@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import PackLimits
-from shadowtree.store import repack
 from shadowtree.store.git_format import MODE_FILE, TreeEntry, deflate, encode_tree, object_id
-from shadowtree.store.pack_writer import part_size
-from shadowtree.store.packs import Pack
-from shadowtree.store.repack import make_delta
+from shadowtree.store.packs import repack
+from shadowtree.store.packs.delta import make_delta
+from shadowtree.store.packs.pack import Pack
+from shadowtree.store.packs.pack_writer import part_size
 from shadowtree.system import disk
 from shadowtree.timeline.tidy import run_job
 from tests.support.memory import make_place

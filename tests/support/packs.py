@@ -12,10 +12,10 @@ from shadowtree.capture.open_store import OpenStore
 from shadowtree.store.directory import StoreLayout, create
 from shadowtree.store.git_format import deflate, object_id
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import PackWriter, name_pack
-from shadowtree.store.packs import Pack
-from shadowtree.store.repack import Repacker
-from shadowtree.timeline.database import create_journal
+from shadowtree.store.packs.pack import Pack
+from shadowtree.store.packs.pack_writer import PackWriter, name_pack
+from shadowtree.store.packs.repack import Repacker
+from shadowtree.timeline.sqlite.database import create_journal
 from shadowtree.timeline.tidy import run_job
 from tests.support.referee import git
 

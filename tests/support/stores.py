@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from shadowtree import Shadow
 from shadowtree.store.git_format import MODE_TREE, PackBytes
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import PackFile
+from shadowtree.store.packs.pack_writer import PackFile
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.pack_rows import PLACING
+from shadowtree.timeline.sqlite.pack_rows import PLACING
 from tests.support.memory import make_place
 
 Read = TypeVar("Read")

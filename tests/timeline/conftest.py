@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree.timeline.database import create_journal
+from shadowtree.timeline.sqlite.database import create_journal
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ from shadowtree.base.paths import (
 )
 from shadowtree.store.git_format import PackBytes
 from shadowtree.system import disk
-from shadowtree.timeline.database import create_journal
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.sqlite.database import create_journal
+from shadowtree.timeline.sqlite.schema import (
     ACTS,
     APPLICATION,
     BEGIN,

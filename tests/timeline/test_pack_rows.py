@@ -12,9 +12,9 @@ import pytest
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.store.git_format import PackBytes
-from shadowtree.store.pack_writer import PackFile
+from shadowtree.store.packs.pack_writer import PackFile
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.pack_rows import FRESH, JOURNALED, PLACING, REMOVING, PackRow, PackRows
+from shadowtree.timeline.sqlite.pack_rows import FRESH, JOURNALED, PLACING, REMOVING, PackRow, PackRows
 
 
 def make_pack(number: int) -> PackBytes:

@@ -13,7 +13,7 @@ import pytest
 
 from shadowtree import OutOfSpace, Shadow, StoreDamaged
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.schema import PINS, SEALED, seal_of
+from shadowtree.timeline.sqlite.schema import PINS, SEALED, seal_of
 from tests.support.trees import make_tree
 
 NUMBERED = ("trees", "sessions", "messages", "events")

@@ -15,7 +15,7 @@ from shadowtree import Shadow, StoreFailed
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits, PackLimits
 from shadowtree.system import disk
-from shadowtree.timeline.pack_rows import FRESH, JOURNALED
+from shadowtree.timeline.sqlite.pack_rows import FRESH, JOURNALED
 from shadowtree.timeline.tidy import drain_rows, tidy
 from tests.support.limits import LARGE_PACKS, TINY
 from tests.support.packs import (

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from shadowtree.base.errors import AmbiguousMessage, InvalidInput, UnknownMessage
 from shadowtree.timeline.branches import Archive, archive, find_branches, name_text, number_name
-from shadowtree.timeline.database import create_journal
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import (
     FindMessage,
@@ -31,7 +30,9 @@ from shadowtree.timeline.position import (
     walk_back,
 )
 from shadowtree.timeline.resolve import resolve_message
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.session import Session
+from shadowtree.timeline.sqlite.database import create_journal
+from shadowtree.timeline.sqlite.schema import (
     ACTS,
     BEGIN,
     END,
@@ -47,7 +48,6 @@ from shadowtree.timeline.schema import (
     Position,
     TakenOut,
 )
-from shadowtree.timeline.session import Session
 
 ROLES = {"u": "user", "a": "assistant", "t": "tool", "-": None}
 

@@ -16,8 +16,8 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 from shadowtree.base.paths import RelPath, Tombstones
-from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import PURGED, SKIPS, STAMPS
+from shadowtree.timeline.sqlite.database import Database
+from shadowtree.timeline.sqlite.schema import PURGED, SKIPS, STAMPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

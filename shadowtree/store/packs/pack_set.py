@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.store.git_format import INDEX_SUFFIX, KEEP_SUFFIX, PACK_SUFFIX, PackBytes
-from shadowtree.store.pack_writer import PackFile
-from shadowtree.store.packs import Pack, PackStamp, stamp_of
+from shadowtree.store.packs.pack import Pack, PackStamp, stamp_of
+from shadowtree.store.packs.pack_writer import PackFile
 from shadowtree.system import disk
 
 _SUFFIXES = (PACK_SUFFIX, INDEX_SUFFIX)

@@ -21,7 +21,7 @@ from shadowtree.base.errors import (
 from shadowtree.base.limits import DEFAULT_LIMITS
 from shadowtree.system import disk
 from shadowtree.system.syscalls import IS_MAC, has_no_room
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.sqlite.schema import (
     APPLICATION,
     CHANGES,
     FORMAT,

@@ -37,7 +37,7 @@ from shadowtree.store.git_format import (
     pack_header,
     start_deflate,
 )
-from shadowtree.store.packs import Pack
+from shadowtree.store.packs.pack import Pack
 from shadowtree.system import disk
 
 TYPE_CHECKING = False

@@ -42,7 +42,7 @@ from shadowtree.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.dulwich_packs import DulwichPack
+    from shadowtree.store.packs.dulwich_packs import DulwichPack
 
 _FEW_OBJECTS = 4096
 _BUFFER_SIZE = 1 << 20
@@ -230,7 +230,7 @@ class Pack:
     @cached_property
     def reader(self) -> DulwichPack:
         """The same pack, as a pack of dulwich."""
-        from shadowtree.store.dulwich_packs import DulwichPack
+        from shadowtree.store.packs.dulwich_packs import DulwichPack
 
         return DulwichPack(self)
 

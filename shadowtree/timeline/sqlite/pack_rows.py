@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from shadowtree.base.frozen import frozen
 from shadowtree.store.git_format import PackBytes
-from shadowtree.store.pack_writer import PackFile
+from shadowtree.store.packs.pack_writer import PackFile
 from shadowtree.system.disk import TEMPORARY_PREFIX
-from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import PACKS
+from shadowtree.timeline.sqlite.database import Database
+from shadowtree.timeline.sqlite.schema import PACKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Sequence
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import PURGED as PURGED_REASON
 from shadowtree.base.paths import Change, PathState, Tombstones, Unknown
-from shadowtree.timeline.database import BEYOND, Database
-from shadowtree.timeline.schema import (
+from shadowtree.timeline.sqlite.database import BEYOND, Database
+from shadowtree.timeline.sqlite.schema import (
     BEGIN,
     BRANCHES,
     CHANGES,
