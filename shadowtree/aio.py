@@ -21,7 +21,9 @@ from shadowtree.shadow import Shadow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
+    from typing import Self, Unpack
 
+    from shadowtree.access.access import AdoptOptions
     from shadowtree.remote.remotes import Remotes
     from shadowtree.results.messages import Update, Watching
     from shadowtree.store.repo import ShadowRepo
@@ -98,11 +100,34 @@ class AsyncShadow:
             limits=limits,
         )
 
-    def for_session(self, session: str) -> AsyncShadow:
-        """Return a shadow for another session; both share the store and the watcher."""
-        other = AsyncShadow.__new__(AsyncShadow)
-        other._shadow = self._shadow.for_session(session)
+    @classmethod
+    def _around(cls, shadow: Shadow) -> Self:
+        other = cls.__new__(cls)
+        other._shadow = shadow
         return other
+
+    @classmethod
+    async def adopt(cls, worktree: StrPath, store: StrPath, **options: Unpack[AdoptOptions]) -> Self:
+        """Bind the store of a moved directory to its new path. Raises InvalidInput if it is not a store."""
+        return cls._around(await finish_in_thread(Shadow.adopt, worktree, store, **options))
+
+    def for_session(self, session: str) -> Self:
+        """Return a shadow for another session; both share the store and the watcher."""
+        return self._around(self._shadow.for_session(session))
+
+    async def for_last_session(self) -> Self:
+        """Return a shadow for the session that recorded last; acts fail if another has an open message."""
+        return self._around(await finish_in_thread(self._shadow.for_last_session))
+
+    def only_wrapped(self) -> Self:
+        """Raise NotWrapped from now on if there is no store, instead of returning empty results."""
+        self._shadow.only_wrapped()
+        return self
+
+    def only_look(self) -> Self:
+        """Read from now on without taking the lock or recovering anything, as for shell completion."""
+        self._shadow.only_look()
+        return self
 
     async def __aenter__(self) -> AsyncShadow:
         return self

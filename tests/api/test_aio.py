@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import shutil
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -11,13 +12,10 @@ from pathlib import Path
 import pytest
 
 import shadowtree
-from shadowtree import Conflict, NotConfirmed, Plan, Shadow, UnknownMessage
+from shadowtree import Conflict, NotConfirmed, NotWrapped, Plan, Shadow, UnknownMessage
 from shadowtree.aio import AsyncShadow
 from tests.support.referee import assert_sound_store
 from tests.support.trees import assert_tree, make_tree
-
-NOT_OFFERED = {"adopt", "for_last_session", "only_look", "only_wrapped"}
-"""Methods for people or the command line, which a host does not need."""
 
 
 @pytest.fixture
@@ -49,7 +47,7 @@ def public(kind: type) -> dict[str, object]:
 
 # The same names
 
-NAMES = sorted(public(Shadow).keys() - NOT_OFFERED)
+NAMES = sorted(public(Shadow))
 
 
 def test_it_is_offered_beside_the_other_one() -> None:
@@ -69,12 +67,12 @@ def test_a_name_is_of_the_same_kind(name: str) -> None:
         assert isinstance(ours, property)
     elif name in ("message", "step"):
         assert not inspect.iscoroutinefunction(ours), "these are contexts"
-    elif name in ("cancel", "fileno", "for_session"):
+    elif name in ("cancel", "fileno", "for_session", "only_look", "only_wrapped"):
         assert not inspect.iscoroutinefunction(ours), "these answer at once"
     elif name == "subscribe":
         assert inspect.isasyncgenfunction(ours), "it is iterated over, and takes no callback"
     else:
-        assert inspect.iscoroutinefunction(ours)
+        assert inspect.iscoroutinefunction(_function(ours))
 
 
 @pytest.mark.parametrize("name", ["__init__", *NAMES])
@@ -92,6 +90,7 @@ def _arguments(function: object) -> dict[str, tuple[object, object]]:
 
 
 def _function(value: object) -> Callable[..., object]:
+    value = value.__func__ if isinstance(value, classmethod) else value
     assert callable(value)
     return value
 
@@ -145,6 +144,35 @@ def test_a_whole_story(host: AsyncShadow, worktree: Path) -> None:
 
     run(story)
     assert (host.worktree, host.session) == (worktree.resolve(), "default")
+
+
+def test_which_session_is_meant_and_what_is_there_can_be_narrowed(host: AsyncShadow, worktree: Path) -> None:
+    async def story() -> None:
+        with pytest.raises(NotWrapped):
+            await AsyncShadow(worktree).only_wrapped().messages()
+        make_tree(worktree, {"a": "0"})
+        await host.wrap()
+        await host.for_session("other").snapshot("m1")
+        last = await host.for_last_session()
+        assert last.session == "other"
+        assert [each.id for each in await last.only_look().messages()] == ["m1"]
+
+    run(story)
+
+
+def test_the_store_of_a_moved_directory_is_adopted(host: AsyncShadow, worktree: Path) -> None:
+    async def story() -> None:
+        make_tree(worktree, {"a": "0"})
+        await host.snapshot("m1")
+        copy = worktree.with_name("moved")
+        shutil.copytree(worktree, copy)
+        shutil.rmtree(worktree)
+        adopted = await AsyncShadow.adopt(copy, host.store, settings={"min_free": 0})
+        assert [each.id for each in await adopted.messages()] == ["m1"]
+        await adopted.close()
+        await host.close()
+
+    run(story)
 
 
 def test_a_story_of_branches(host: AsyncShadow, worktree: Path) -> None:
