@@ -43,7 +43,11 @@ def leaves_out(mode: int) -> bool:
 
 
 class Directory:
-    """What a scan found in one directory; the snapshot fills in `tree` and `facts`."""
+    """What a scan found in one directory; the snapshot fills in `tree` and `facts`.
+
+    A watching process keeps thousands of these. Its lists are tuples, because Python's garbage collector does
+    not have to go through tuples of plain values.
+    """
 
     def __init__(self, path: RelPath, mode: int) -> None:
         self.path = path
@@ -53,22 +57,22 @@ class Directory:
         self.rules_key = b""
         self.tracked_key: bytes | None = None
         """The key of the names that the indexes tracked, if they decided anything here."""
-        self.names: list[bytes] = []
+        self.names: tuple[bytes, ...] = ()
         """The covered files and links, sorted."""
         self.stats: array[int] = array("q")
         self.ids = bytearray()
-        self.pending: list[int] = []
+        self.pending: tuple[int, ...] = ()
         """The rows of the names that must be read."""
-        self.subdirectories: list[tuple[bytes, int]] = []
+        self.subdirectories: tuple[tuple[bytes, int], ...] = ()
         """The directories to enter, sorted, each with the rules that it is under."""
-        self.excluded: list[bytes] = []
+        self.excluded: tuple[bytes, ...] = ()
         """The names that the rules leave out, sorted; empty if they leave out the whole directory."""
-        self.uncovered_files: list[bytes] = []
+        self.uncovered_files: tuple[bytes, ...] = ()
         """The files that the rules or their size leave out, sorted; empty like `excluded`."""
-        self.skipped: list[tuple[bytes, str]] = []
-        self.missing: list[bytes] = []
+        self.skipped: tuple[tuple[bytes, str], ...] = ()
+        self.missing: tuple[bytes, ...] = ()
         """Paths below it that an index tracks, that the rules would leave out, and that do not exist."""
-        self.linked: list[bytes] = []
+        self.linked: tuple[bytes, ...] = ()
         """Covered files and rules with other hard links, if they were checked since the process began."""
         self.ignore_stamp: tuple[int, ...] | None = None
         self.ignore_text: bytes | None = None
@@ -87,7 +91,7 @@ class Directory:
     def copy(self) -> Directory:
         """Return a shallow copy: setting an attribute of one does not change the other.
 
-        Values that are changed in place (stamps and ids of files) are still shared.
+        Only stamps and ids of files are changed in place, so these are still shared.
         """
         other = Directory.__new__(Directory)
         vars(other).update(vars(self))
@@ -99,8 +103,7 @@ class Directory:
         other.stats = stats
         other.is_stale = stats[4::STAMP_SIZE] != self.stats[4::STAMP_SIZE]
         other.ids = self.ids[:]
-        other.pending = []
-        other.skipped = self.skipped[:]
+        other.pending = ()
         return other
 
     @property
@@ -159,13 +162,17 @@ class Directory:
     def drop_files(self, rows: set[int]) -> None:
         """Remove covered files that disappeared or could not be read."""
         keep = [row for row in range(len(self.names)) if row not in rows]
-        self.names = [self.names[row] for row in keep]
+        self.names = tuple([self.names[row] for row in keep])
         self.stats = array("q", [number for row in keep for number in self.file_stamp(row)])
         self.ids = bytearray(b"".join([self.file_id(row) for row in keep]))
         places = {row: place for place, row in enumerate(keep)}
-        self.pending = [places[row] for row in self.pending if row in places]
+        self.pending = tuple([places[row] for row in self.pending if row in places])
         self.stamp = None
         self.is_stale = True
+
+    def skip(self, name: bytes, reason: str) -> None:
+        """Note that a name is not covered, and why."""
+        self.skipped = (*self.skipped, (name, reason))
 
     def smudge(self, row: int) -> None:
         """Set a stamp that no file has, so that a covered file is read again next time; keep its mode."""

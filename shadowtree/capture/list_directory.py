@@ -73,30 +73,26 @@ class Lister:
         policy.build_matchers()
         directory.rules_key = policy.rules_key
         directory.exclude_text = policy.exclude_text if path != ROOT else None
-        files: list[tuple[bytes, os.stat_result]] = []
+        listing = _Listing(directory, policy)
         purged = self._purged.get(path, ())
         for name, entry in listed:
             if name == DOT_GIT or is_own_temporary(name):
                 continue
             is_directory = entry.is_dir(follow_symlinks=False)
             if name in purged:
-                _leave_purged(directory, policy, name, is_directory=is_directory)
+                listing.leave_purged(name, is_directory=is_directory)
             elif is_directory:
-                _judge_directory(directory, policy, name)
+                listing.judge_directory(name)
             elif (verdict := policy.judge_file(name)) == LEFT_OUT:
-                _exclude(directory, name, is_directory=False)
+                listing.exclude(name, is_directory=False)
             else:
-                status = self._look_at_file(directory, policy, name, fd, verdict)
-                if status is not None:
-                    files.append((name, status))
-        directory.missing = policy.find_missing(names)
-        directory.subdirectories.sort()
-        directory.excluded.sort()
-        directory.uncovered_files.sort()
+                self._look_at_file(listing, name, fd, verdict)
+        directory.missing = tuple(policy.find_missing(names))
+        listing.finish()
         depends = directory.excluded or directory.skipped or directory.missing
         if depends or mode in (EXCLUDED, HEAVY):
             directory.tracked_key = policy.tracked_key
-        _note_files(directory, files, cached, self._rule_files.tombstones.blobs)
+        _note_files(directory, listing.files, cached, self._rule_files.tombstones.blobs)
         directory.linked += _find_linked_rules(directory, fd)
         return directory, policy
 
@@ -144,17 +140,16 @@ class Lister:
                 count += not is_directory and verdict != LEFT_OUT
         return count
 
-    def _look_at_file(
-        self, directory: Directory, policy: Policy, name: bytes, fd: int, verdict: int
-    ) -> os.stat_result | None:
-        """Stat a file that the rules cover; return None if it is skipped for another reason, or is gone."""
+    def _look_at_file(self, listing: _Listing, name: bytes, fd: int, verdict: int) -> None:
+        """Stat a file that the rules cover, and note it as covered, or as skipped for another reason."""
+        directory, policy = listing.directory, listing.policy
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
-            return None
+            return
         except OSError as error:
-            directory.skipped.append((name, why_unreadable(error)))
-            return None
+            listing.skipped.append((name, why_unreadable(error)))
+            return
         kind = stat.S_IFMT(status.st_mode)
         problem = None
         if is_forbidden(name, is_link=kind == stat.S_IFLNK):
@@ -165,13 +160,13 @@ class Lister:
             path = join(directory.path, name)
             if not policy.is_tracked(name) and not self._was_covered(path):
                 problem = _describe_excess(status.st_size, self._max_file_size)
-                directory.uncovered_files.append(name)
+                listing.uncovered_files.append(name)
         if problem is not None:
-            directory.skipped.append((name, problem))
-            return None
+            listing.skipped.append((name, problem))
+            return
         if verdict == TRACKED:
             directory.tracked_key = policy.tracked_key
-        return status
+        listing.files.append((name, status))
 
 
 def is_limit(reason: str) -> bool:
@@ -186,36 +181,55 @@ def _describe_excess(size: int, limit: int) -> str:
     return f"{found} is over the {most}{_LIMIT}"
 
 
-def _exclude(directory: Directory, name: bytes, *, is_directory: bool) -> None:
-    """Note a name that the rules leave out, unless they leave out the whole directory."""
-    if not leaves_out(directory.mode):
-        directory.excluded.append(name)
-        if not is_directory:
-            directory.uncovered_files.append(name)
+class _Listing:
+    """The names in a directory as they are judged."""
 
+    def __init__(self, directory: Directory, policy: Policy) -> None:
+        self.directory = directory
+        self.policy = policy
+        self.files: list[tuple[bytes, os.stat_result]] = []
+        """The covered files and links."""
+        self.subdirectories: list[tuple[bytes, int]] = []
+        self.excluded: list[bytes] = []
+        self.uncovered_files: list[bytes] = []
+        self.skipped: list[tuple[bytes, str]] = []
 
-def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_directory: bool) -> None:
-    """Leave out a purged name; list it as skipped if the rules would have covered it."""
-    if is_directory:
-        is_left_out = leaves_out(policy.judge_directory(name)[0])
-    else:
-        is_left_out = policy.judge_file(name) == LEFT_OUT
-    if is_left_out:
-        _exclude(directory, name, is_directory=is_directory)
-    else:
-        directory.skipped.append((name, PURGED))
+    def exclude(self, name: bytes, *, is_directory: bool) -> None:
+        """Note a name that the rules leave out, unless they leave out the whole directory."""
+        if not leaves_out(self.directory.mode):
+            self.excluded.append(name)
+            if not is_directory:
+                self.uncovered_files.append(name)
 
+    def leave_purged(self, name: bytes, *, is_directory: bool) -> None:
+        """Leave out a purged name; list it as skipped if the rules would have covered it."""
+        if is_directory:
+            is_left_out = leaves_out(self.policy.judge_directory(name)[0])
+        else:
+            is_left_out = self.policy.judge_file(name) == LEFT_OUT
+        if is_left_out:
+            self.exclude(name, is_directory=is_directory)
+        else:
+            self.skipped.append((name, PURGED))
 
-def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
-    mode, is_entered = policy.judge_directory(name)
-    if is_entered and is_forbidden(name, is_directory=True):
-        if not leaves_out(mode):
-            directory.skipped.append((name, FORBIDDEN_NAME))
-        return
-    if leaves_out(mode):
-        _exclude(directory, name, is_directory=True)
-    if is_entered:
-        directory.subdirectories.append((name, mode))
+    def judge_directory(self, name: bytes) -> None:
+        """Note whether a directory is entered, and under which rules."""
+        mode, is_entered = self.policy.judge_directory(name)
+        if is_entered and is_forbidden(name, is_directory=True):
+            if not leaves_out(mode):
+                self.skipped.append((name, FORBIDDEN_NAME))
+            return
+        if leaves_out(mode):
+            self.exclude(name, is_directory=True)
+        if is_entered:
+            self.subdirectories.append((name, mode))
+
+    def finish(self) -> None:
+        """Put everything but the files into the directory."""
+        self.directory.subdirectories = tuple(sorted(self.subdirectories))
+        self.directory.excluded = tuple(sorted(self.excluded))
+        self.directory.uncovered_files = tuple(sorted(self.uncovered_files))
+        self.directory.skipped = tuple(self.skipped)
 
 
 def _note_files(
@@ -230,13 +244,14 @@ def _note_files(
     objects are stored as versions of these.
     """
     files.sort(key=itemgetter(0))
-    directory.names = [name for name, _ in files]
-    directory.linked = [name for name, status in files if status.st_nlink > 1]
+    directory.names = tuple([name for name, _ in files])
+    directory.linked = tuple([name for name, status in files if status.st_nlink > 1])
     for _, status in files:
         directory.stats.extend(stamp_of(status))
     directory.ids = bytearray(ID_SIZE * len(files))
     known = cached or Directory(directory.path, directory.mode)
     directory.tree, directory.facts = known.tree, known.facts
+    pending = []
     for row, name in enumerate(directory.names):
         old = known.find_file(name)
         is_same = old is not None and known.file_stamp(old) == directory.file_stamp(row)
@@ -244,7 +259,8 @@ def _note_files(
         if old is not None and not is_purged:
             directory.set_id(row, known.file_id(old))
         if not is_same or is_purged:
-            directory.pending.append(row)
+            pending.append(row)
+    directory.pending = tuple(pending)
 
 
 def is_listing_good(cached: Directory, stamp: DirectoryStamp, mode: int, fd: int) -> bool:
@@ -288,7 +304,7 @@ def look_again(cached: Directory, fd: int) -> Directory | None:
     except OSError:
         return None
     # `linked` is neither recorded nor remembered, so it is set on the cached directory too.
-    cached.linked = linked + _find_linked_rules(cached, fd)
+    cached.linked = (*linked, *_find_linked_rules(cached, fd))
     try:
         stats = array("q", numbers)
     except OverflowError:
@@ -298,11 +314,11 @@ def look_again(cached: Directory, fd: int) -> Directory | None:
     return _note_changes(cached, stats)
 
 
-def _find_linked_rules(directory: Directory, fd: int) -> list[bytes]:
+def _find_linked_rules(directory: Directory, fd: int) -> tuple[bytes, ...]:
     """Return the `.gitignore` if it has other hard links and is not a covered file."""
     if directory.ignore_stamp is None or directory.find_file(GIT_IGNORE) is not None:
-        return []
-    return [GIT_IGNORE] if _find_shared_inodes([GIT_IGNORE], fd) else []
+        return ()
+    return (GIT_IGNORE,) if _find_shared_inodes([GIT_IGNORE], fd) else ()
 
 
 def find_aliases(directory: Directory, names: Collection[bytes], fd: int) -> set[int]:
@@ -330,9 +346,8 @@ def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
     # Compared as bytes, because slices of an array are slow.
     old, new = cached.stats.tobytes(), stats.tobytes()
     size = STAMP_SIZE * stats.itemsize
-    directory.pending = [
-        row for row, at in enumerate(range(0, len(new), size)) if new[at : at + size] != old[at : at + size]
-    ]
+    rows = enumerate(range(0, len(new), size))
+    directory.pending = tuple([row for row, at in rows if new[at : at + size] != old[at : at + size]])
     kinds = {stat.S_IFMT(directory.file_mode(row)) for row in directory.pending}
     return directory if kinds <= {stat.S_IFREG, stat.S_IFLNK} else None
 
@@ -376,8 +391,8 @@ def _with_found(cached: Directory, found: dict[int, os.stat_result]) -> Director
         linked.discard(cached.names[row])
         if status.st_nlink > 1:
             linked.add(cached.names[row])
-    directory.pending = sorted(found)
-    directory.linked = sorted(linked)
+    directory.pending = tuple(sorted(found))
+    directory.linked = tuple(sorted(linked))
     return directory
 
 

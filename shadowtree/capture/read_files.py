@@ -111,12 +111,12 @@ class _Reader:
                 stamp, found = self._read_regular(fd, name, directory.file_id(row))
         except Vanished:
             if may_exist(self._cursor, directory.path, name):
-                directory.skipped.append((name, CHANGED_TYPE))
+                directory.skip(name, CHANGED_TYPE)
             else:
                 self.has_lost = True
             return False
         except Unreadable as error:
-            directory.skipped.append((name, error.reason))
+            directory.skip(name, error.reason)
             return False
         directory.set_stamp(row, stamp)
         directory.set_id(row, found)
@@ -263,7 +263,7 @@ def settle(scan: Scan) -> None:
         for row in directory.pending:
             if is_young(directory.file_stamp(row), scan.started_ns):
                 directory.smudge(row)
-        directory.pending = []
+        directory.pending = ()
         if directory.ignore_stamp and is_young(directory.ignore_stamp, scan.started_ns):
             directory.ignore_stamp = ()
         if directory.stamp is not None and is_racy(*directory.stamp[:2], scan.started_ns):

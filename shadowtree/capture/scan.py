@@ -398,10 +398,10 @@ class _Scanner:
         if path == ROOT:
             raise WorktreeFailed(self._root, reason or "it no longer exists")
         above, name = self._scan.take(parent_of(path)), path.rpartition(b"/")[2]
-        above.subdirectories = [sub for sub in above.subdirectories if sub[0] != name]
-        above.skipped = [skip for skip in above.skipped if skip[0] != name]
+        above.subdirectories = tuple([sub for sub in above.subdirectories if sub[0] != name])
+        above.skipped = tuple([skip for skip in above.skipped if skip[0] != name])
         if reason is not None and not leaves_out(above.mode) and name not in above.excluded:
-            above.skipped.append((name, reason))
+            above.skip(name, reason)
         above.stamp = None
         above.is_stale = True
 

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_VERSION = 6
+_VERSION = 7
 _MARSHAL_VERSION = 4
 """The layout of plain values is the same in every Python that knows this version."""
 _WAL_PAGES = 64
