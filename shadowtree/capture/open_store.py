@@ -3,7 +3,7 @@
     objects published ──▶ rows in the timeline ──▶ files ──▶ cache
 
 A tree is recorded, with all its objects, when its rows are committed (invariant 2). Earlier steps are
-invisible until then, and later ones can be repeated. `timeline/publish` publishes objects.
+invisible until then, and later ones can be repeated. `timeline/publish_packs` publishes objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shadowtree.store.packs.pack_writer import PackWriter, keep_again, list_unke
 from shadowtree.system import disk
 from shadowtree.system.syscalls import boot_id
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.publish import Publisher
+from shadowtree.timeline.publish_packs import Publisher
 from shadowtree.timeline.sqlite.schema import TreeRecord
 
 

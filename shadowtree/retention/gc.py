@@ -29,7 +29,7 @@ from shadowtree.store.packs.pack_writer import keep_again, list_unkept
 from shadowtree.store.packs.repack import Repacker
 from shadowtree.store.walk import Walker
 from shadowtree.system import disk
-from shadowtree.timeline.publish import remove_lists
+from shadowtree.timeline.publish_packs import remove_lists
 from shadowtree.timeline.tidy import run_job
 
 _INCOMING_S = 24 * 3600

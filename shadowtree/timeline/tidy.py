@@ -1,7 +1,7 @@
 """Tidying: repack the fresh packs of a store into its parts, one job at a time.
 
-Commands only merge journaled packs (`publish`). The work here is done by `gc`, by the daemon in idle time, by
-a host that calls `tidy`, and, while many bytes wait, by some records for a few milliseconds.
+Commands only merge journaled packs (`publish_packs`). The work here is done by `gc`, by the daemon in idle
+time, by a host that calls `tidy`, and, while many bytes wait, by some records for a few milliseconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shadowtree.store.objects import Objects
 from shadowtree.store.packs.delta import make_deltas
 from shadowtree.store.packs.repack import Job, Repacker, verify, weigh
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.publish import Publisher
+from shadowtree.timeline.publish_packs import Publisher
 from shadowtree.timeline.sqlite.pack_rows import JOURNALED
 
 TYPE_CHECKING = False

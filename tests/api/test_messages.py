@@ -1395,8 +1395,8 @@ def test_a_record_that_cannot_be_read_back_is_not_made(
 @pytest.mark.parametrize(
     "broken",
     [
-        "shadowtree.timeline.publish.Publisher.has_to_recover",
-        "shadowtree.timeline.publish.Publisher._merge_rows",
+        "shadowtree.timeline.publish_packs.Publisher.has_to_recover",
+        "shadowtree.timeline.publish_packs.Publisher._merge_rows",
         "shadowtree.capture.open_store.OpenStore.remember",
     ],
     ids=["rest", "tidy", "cache"],

@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "pack-not-journaled",
-        "timeline/publish.py",
+        "timeline/publish_packs.py",
         "for content, versions in self._small:",
         "for content, versions in self._small[:0]:",
         "tests/timeline/test_publish.py::test_whatever_a_power_cut_took_of_the_files_is_made_good_by_the_next_command",
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "named-before-the-record",
-        "timeline/publish.py",
+        "timeline/publish_packs.py",
         "self._journal.packs.add_placing(file, self._boot, versions)",
         "self._journal.packs.add_placing(file, self._boot, versions), name_pack(self._layout.packs, file)",
         "tests/timeline/test_publish.py::test_a_pack_whose_process_died_before_its_record_is_removed",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "row-not-finished",
-        "timeline/publish.py",
+        "timeline/publish_packs.py",
         "name_pack(packs, row.file)",
         "pass",
         "tests/timeline/test_publish.py::test_a_large_pack_that_counts_gets_its_name_whenever_the_process_died",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "waiting-pack-removed",
-        "timeline/publish.py",
+        "timeline/publish_packs.py",
         "{name for file in placing for name in (file.temporary, file.index)}",
         "set()",
         "tests/timeline/test_publish.py::test_the_files_of_a_row_are_never_taken_for_those_of_the_dead",

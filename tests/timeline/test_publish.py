@@ -23,7 +23,7 @@ from shadowtree.capture.open_store import OpenStore
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
-from shadowtree.timeline.publish import Publisher
+from shadowtree.timeline.publish_packs import Publisher
 from shadowtree.timeline.sqlite.pack_rows import FRESH, JOURNALED, PLACING, PackRow
 from tests.support.limits import change_limits
 from tests.support.packs import PackStore, add, blob, noise, text

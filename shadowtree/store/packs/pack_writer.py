@@ -2,9 +2,9 @@
 
 A small pack is returned as bytes, for a row of the timeline, which makes it durable before it has files. A
 large pack is written and synced under a temporary name, with its index, before a row names it; then its files
-get their final names (`timeline/publish`). A temporary file that no row names belongs to a process that died
-(invariant 10). A pack that comes through `Shadow.repo` is complete and durable before its files get their
-final names, and no row names it.
+get their final names (`timeline/publish_packs`). A temporary file that no row names belongs to a process that
+died (invariant 10). A pack that comes through `Shadow.repo` is complete and durable before its files get
+their final names, and no row names it.
 
 Each pack has a `.keep` file, which is written first: `git gc` and `git repack` leave such packs alone.
 """
