@@ -20,7 +20,7 @@ from shadowtree.base.errors import (
 )
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, from_text, is_among, to_text
-from shadowtree.capture.capture import Site, capture_in_memory, list_skipped, scan_site
+from shadowtree.capture.capture import Site, capture_in_memory, list_skipped, list_warnings, scan_site
 from shadowtree.capture.diff import diff_patch
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
@@ -138,7 +138,11 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         skipped=list_skipped(scan),
         outside=outside,
         unprotected=unprotected,
-        warnings=[*site.warnings, *_warn_full(opened, site, scan.pending_bytes), *warn(opened, site)],
+        warnings=[
+            *list_warnings(site, scan),
+            *_warn_full(opened, site, scan.pending_bytes),
+            *warn(opened, site),
+        ],
     )
 
 

@@ -39,7 +39,7 @@ def render_status(status: Status) -> Iterator[str]:
         yield paint("yellow", describe_ignored(status.ignored))
     yield from list_skipped(status.skipped, "not protected")
     yield from list_unprotected(status.unprotected, since=" since the last snapshot")
-    if not status.ignored and not status.skipped:
+    if not (status.ignored or status.skipped or status.warnings):
         yield "Everything in it is protected"
     for warning in status.warnings:
         yield paint("yellow", escape(warning))
