@@ -454,6 +454,16 @@ def test_status_tells_of_the_timeline(terminal: Terminal, project: Path) -> None
     assert "The session is default, last message msg_1, open message msg_3" in terminal.run("status")
 
 
+def test_status_counts_from_the_last_record_of_the_session(terminal: Terminal, project: Path) -> None:
+    terminal.run("track")
+    assert "0 paths changed since the last snapshot" in terminal.run("status")
+    _record(terminal, project, 1)
+    make_tree(project, {"new.txt": "1"})
+    terminal.run("track")
+
+    assert "1 path changed since the session last recorded, outside any message:" in terminal.run("status")
+
+
 def test_an_id_with_a_dash_comes_after_two_dashes(terminal: Terminal) -> None:
     assert terminal.run("begin", "--", "-x") == "Began message -x\n"
     assert terminal.run_json("end", exit_code=0)["message"] == "-x"

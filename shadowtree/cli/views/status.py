@@ -38,7 +38,7 @@ def render_status(status: Status) -> Iterator[str]:
     if status.ignored:
         yield paint("yellow", describe_ignored(status.ignored))
     yield from list_skipped(status.skipped, "not protected")
-    yield from list_unprotected(status.unprotected, since=" since the last snapshot")
+    yield from list_unprotected(status.unprotected, since=f" {_describe_base(status)}")
     if not (status.ignored or status.skipped or status.warnings):
         yield "Everything in it is protected"
     for warning in status.warnings:
@@ -127,9 +127,9 @@ def advise_protecting(paths: Sequence[str]) -> str:
 
 
 def _list_changed(status: Status) -> Iterator[str]:
-    """Count the paths that changed since the last snapshot, and list the first outside any message."""
+    """Count the paths that changed, and list the first outside any message."""
     outside = status.outside
-    changed = f"{count(status.changed, 'path')} changed since the last snapshot"
+    changed = f"{count(status.changed, 'path')} changed {_describe_base(status)}"
     if not outside:
         yield changed
         return
@@ -140,6 +140,12 @@ def _list_changed(status: Status) -> Iterator[str]:
         yield changed
         yield f"{count(len(outside), 'path')} changed outside any message:"
     yield from list_first(outside, lambda each: f"  {_describe_change(each)}")
+
+
+def _describe_base(status: Status) -> str:
+    """Say since when changes count: a later `track` matters only to a session without messages."""
+    has_messages = status.head is not None or status.open is not None or status.undone
+    return "since the session last recorded" if has_messages else "since the last snapshot"
 
 
 def _describe_change(changed: ChangedPath) -> str:
