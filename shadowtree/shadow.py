@@ -183,7 +183,7 @@ class Shadow:
 
     def read_file(self, ref: str, path: StrPath) -> bytes:
         """Return a file, or the target of a link, as of a message or tree. Raises UnknownName."""
-        return self._access.read(read.read_file, self._session, ref, os.fspath(path))
+        return self._access.read(read.read_file, self._session, ref, path)
 
     def cat(self, name: str, write: Callable[[bytes], object]) -> None:
         """Pass the file `REF:PATH` to `write`, piece by piece; the longest REF that exists is used."""

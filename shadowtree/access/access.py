@@ -10,6 +10,7 @@ from _thread import RLock
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from shadowtree.base.arguments import check_path
 from shadowtree.base.errors import (
     InvalidInput,
     Locked,
@@ -484,9 +485,10 @@ class Access:
 
 def real_directory(path: str | os.PathLike[str]) -> str:
     """Return the real path of a directory; raise InvalidInput if it is not a directory."""
-    real = os.path.realpath(os.fspath(path))
+    given = check_path(path)
+    real = os.path.realpath(given)
     if not os.path.isdir(real):
-        raise InvalidInput(f"{os.fspath(path)} is not a directory")
+        raise InvalidInput(f"{given} is not a directory")
     return real
 
 

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from shadowtree.base.arguments import StrPath, check_count, parse_path, parse_paths, refuse_unknown
+from shadowtree.base.arguments import (
+    StrPath,
+    check_count,
+    check_path,
+    parse_path,
+    parse_paths,
+    refuse_unknown,
+)
 from shadowtree.base.errors import (
     AmbiguousMessage,
     ForgottenMessage,
@@ -224,10 +231,10 @@ def blame_lines(opened: OpenStore, site: Site, session_name: str, path: StrPath)
     return blame_lines(opened, site, session_name, parse_path(path, site.worktree))
 
 
-def read_file(opened: OpenStore, site: Site, session_name: str, ref: str, path: str) -> bytes:
+def read_file(opened: OpenStore, site: Site, session_name: str, ref: str, path: StrPath) -> bytes:
     """Return the content of a file, or the target of a link, as of a message or a tree."""
     pieces: list[bytes] = []
-    copy_file(opened, site, session_name, ref, path, pieces.append)
+    copy_file(opened, site, session_name, ref, check_path(path), pieces.append)
     return b"".join(pieces)
 
 
