@@ -102,8 +102,6 @@ class Access:
         """Before reading, recover what was interrupted."""
         self.has_idle_time = False
         """Whether the store is tidied in idle time."""
-        self._in_message: set[str] = set()
-        """The sessions in which a `with` block is recording a message."""
 
     @property
     def store(self) -> str:
@@ -328,18 +326,6 @@ class Access:
                 if not opened.skip_recovery_if_clean(is_alone=was_mine):
                     self._recover(opened)
                 yield opened
-
-    @contextmanager
-    def in_message(self, session: str) -> Iterator[None]:
-        """Mark the body as recording a message of a session; raise InvalidInput if one already is."""
-        with self.mutex:
-            if session in self._in_message:
-                raise InvalidInput(f"messages cannot be nested: session {session!r} already has one open")
-            self._in_message.add(session)
-        try:
-            yield
-        finally:
-            self._in_message.discard(session)
 
     @contextmanager
     def _hold_lock(self, timeout_s: float) -> Iterator[bool]:
