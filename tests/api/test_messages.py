@@ -1256,7 +1256,7 @@ def test_a_new_file_above_the_limit_is_skipped_and_stays(worktree: Path) -> None
         outcome = shadow.revert("m1")
 
     assert_tree(worktree, {"big": "x" * 200})
-    assert ([skip.path for skip in outcome.skipped], outcome.complete) == (["big"], False)
+    assert (outcome.skipped, outcome.unprotected, outcome.complete) == ([], ["big"], True)
 
 
 def test_a_file_that_becomes_ignored_in_the_message_is_skipped(shadow: Shadow, worktree: Path) -> None:
