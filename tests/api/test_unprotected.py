@@ -46,7 +46,7 @@ def test_an_ignored_file_that_changed_is_listed(shadow: Shadow, worktree: Path) 
         write(worktree / ".env", "S=22")
         write(worktree / "a.txt", "2")
 
-    assert message.unprotected == [".env"]
+    assert (message.unprotected, message.value.warnings) == ([".env"], [])
     assert [file.path for file in message.patch.files] == ["a.txt"]
     assert shadow.messages()[0].unprotected == [".env"]
     assert shadow.show("m1")[0].unprotected == [".env"]
@@ -166,6 +166,8 @@ def test_of_very_many_files_the_first_are_compared(shadow: Shadow, worktree: Pat
         (worktree / "1400.log").write_text("22")
 
     assert message.unprotected == ["0000.log", "0500.log", "0600x.log"]
+    assert message.value.warnings == ["only the first 1,000 ignored or too big files are checked for changes"]
+    assert shadow.snapshot("m2").warnings == message.value.warnings
 
 
 def test_a_rebuilt_timeline_has_the_lists_but_no_stamps(worktree: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from shadowtree.base.limits import MOST_STAMPED
 from shadowtree.cli.format import count, escape, escape_line, list_first
 from shadowtree.cli.output import paint
 from shadowtree.results.messages import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status, join_renames
@@ -97,7 +98,7 @@ def list_skipped(skipped: Sequence[Skipped], what: str) -> Iterator[str]:
 def summarise_unprotected(paths: Sequence[str]) -> str:
     """Say in one line which files changed and are not protected, and how to protect them."""
     others = len(paths) - 1
-    what = f"{paths[0]} and {count(others, 'other file')}" if others else paths[0]
+    what = f"{paths[0]} and {_at_least(paths)}{count(others, 'other file')}" if others else paths[0]
     return f"{what} changed but {'are' if others else 'is'} not protected; {advise_protecting(paths)}"
 
 
@@ -109,10 +110,21 @@ def list_unprotected(
         return
     they, are, were = ("it", "is", "was") if len(paths) == 1 else ("they", "are", "were")
     rest = f", so {they} {'would be' if is_planned else were} left alone" if is_act else ""
-    changed = f"{count(len(paths), 'file')} changed{since}"
-    yield paint("yellow", f"{changed}, but {they} {are} not protected{rest}:")
+    changed = f"{_at_least(paths)}{count(len(paths), 'file')} changed{since}"
+    yield paint("yellow", f"{changed[:1].upper()}{changed[1:]}, but {they} {are} not protected{rest}:")
     yield from list_first(paths, lambda path: f"  {escape(path)}")
     yield f"    {advise_protecting(paths)}"
+
+
+def explain_unprotected(path: str, why: str) -> Iterator[str]:
+    """Say why no snapshot covers a path, and how to protect it."""
+    yield paint("yellow", f"{escape(path)} is not protected: {escape(why)}")
+    yield f"    {advise_protecting([path])}"
+
+
+def _at_least(paths: Sequence[str]) -> str:
+    """Return words to put before the number of unprotected files, if not all of them were checked."""
+    return "at least " if len(paths) >= MOST_STAMPED else ""
 
 
 def advise_protecting(paths: Sequence[str]) -> str:
