@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 
 from shadowtree.access import queries, upkeep
 from shadowtree.access.access import Access, as_path, real_directory
+from shadowtree.access.nested_messages import refuse_nested
 from shadowtree.base.arguments import StrPath, check_name, encode_meta, parse_path, parse_paths
 from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import replace
@@ -183,7 +184,7 @@ class Shadow:
 
     def read_file(self, ref: str, path: StrPath) -> bytes:
         """Return a file, or the target of a link, as of a message or tree. Raises UnknownName."""
-        return self._access.read(read.read_file, self._session, ref, os.fspath(path))
+        return self._access.read(read.read_file, self._session, ref, path)
 
     def cat(self, name: str, write: Callable[[bytes], object]) -> None:
         """Pass the file `REF:PATH` to `write`, piece by piece; the longest REF that exists is used."""
@@ -243,7 +244,7 @@ class Shadow:
     @contextmanager
     def message(self, id: str | None = None, **options: Unpack[MessageOptions]) -> Iterator[MessageHandle]:
         """Record what the body does as a message, even if it raises. Raises InvalidInput if nested."""
-        with self._access.in_message(self._session):
+        with refuse_nested(self._access.store, self._session):
             handle = MessageHandle(self.begin(id, **options))
             with ending(lambda: handle.finish(self.end(handle.id))):
                 yield handle

@@ -10,6 +10,7 @@ from _thread import RLock
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from shadowtree.base.arguments import check_path
 from shadowtree.base.errors import (
     InvalidInput,
     Locked,
@@ -101,8 +102,6 @@ class Access:
         """Before reading, recover what was interrupted."""
         self.has_idle_time = False
         """Whether the store is tidied in idle time."""
-        self._in_message: set[str] = set()
-        """The sessions in which a `with` block is recording a message."""
 
     @property
     def store(self) -> str:
@@ -329,18 +328,6 @@ class Access:
                 yield opened
 
     @contextmanager
-    def in_message(self, session: str) -> Iterator[None]:
-        """Mark the body as recording a message of a session; raise InvalidInput if one already is."""
-        with self.mutex:
-            if session in self._in_message:
-                raise InvalidInput(f"messages cannot be nested: session {session!r} already has one open")
-            self._in_message.add(session)
-        try:
-            yield
-        finally:
-            self._in_message.discard(session)
-
-    @contextmanager
     def _hold_lock(self, timeout_s: float) -> Iterator[bool]:
         """Hold the lock only; yield whether this access also held it last. A removed store is NotWrapped."""
         with ExitStack() as stack:
@@ -484,9 +471,10 @@ class Access:
 
 def real_directory(path: str | os.PathLike[str]) -> str:
     """Return the real path of a directory; raise InvalidInput if it is not a directory."""
-    real = os.path.realpath(os.fspath(path))
+    given = check_path(path)
+    real = os.path.realpath(given)
     if not os.path.isdir(real):
-        raise InvalidInput(f"{os.fspath(path)} is not a directory")
+        raise InvalidInput(f"{given} is not a directory")
     return real
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.paths import ROOT, RelPath
@@ -121,24 +121,33 @@ def encode_meta(meta: Mapping[str, object] | None) -> str | None:
         raise InvalidInput(f"meta must be a JSON object: {error}") from error
 
 
+def check_path(given: StrPath) -> str:
+    """Return a path as text; refuse bytes, an empty path, and any other value that is no path."""
+    path = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(path, str):
+        raise InvalidInput(f"a path must be a string or a Path, not {given!r}")
+    try:
+        is_valid = b"\0" not in os.fsencode(path) and path != ""
+    except UnicodeEncodeError:
+        is_valid = False
+    if not is_valid:
+        raise InvalidInput(f"{path!r} is not a valid path")
+    return path
+
+
 def parse_paths(paths: Collection[StrPath] | None, worktree: str) -> frozenset[RelPath] | None:
     """Convert a caller's paths of files and directories with `parse_path`; None stays None."""
     if paths is None:
         return None
-    if isinstance(paths, str | bytes):
+    if isinstance(paths, str | bytes) or not isinstance(paths, Iterable):
         raise InvalidInput("paths must be a list of paths")
     return frozenset(parse_path(path, worktree) for path in paths)
 
 
 def parse_path(given: str | os.PathLike[str], worktree: str) -> RelPath:
     """Convert a path, absolute or relative to the worktree; refuse one outside the worktree."""
-    path = os.fspath(given)
-    if not path or "\0" in path:
-        raise InvalidInput(f"{path!r} is not a valid path")
-    try:
-        encoded = os.fsencode(_make_relative(path, worktree) if os.path.isabs(path) else path)
-    except UnicodeEncodeError as error:
-        raise InvalidInput(f"{path!r} is not a valid path") from error
+    path = check_path(given)
+    encoded = os.fsencode(_make_relative(path, worktree) if os.path.isabs(path) else path)
     names: list[bytes] = []
     for name in encoded.split(os.fsencode(os.sep)):
         if name == b"..":

@@ -91,3 +91,5 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+MOST_STAMPED = 1000
+"""At most this many uncovered files are stamped, so that a directory of logs does not slow down a message."""

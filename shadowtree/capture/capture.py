@@ -118,10 +118,7 @@ class Capture:
     @property
     def warnings(self) -> list[str]:
         """Warnings for the user about the settings and the rules."""
-        warnings = [*self._site.warnings, *dict.fromkeys(self.scan.rule_files.warnings)]
-        if not self.scan.files and self.scan.ignored:
-            warnings.append("nothing is protected: the ignore rules exclude everything")
-        return warnings
+        return list_warnings(self._site, self.scan)
 
     def put_stream(self, size: int, pieces: Iterator[bytes]) -> bytes:
         """Store the content of an uncovered file and return its id, which `record` needs in `also`."""
@@ -242,3 +239,11 @@ def capture_in_memory(
 def list_skipped(scan: Scan) -> list[Skipped]:
     """List the paths that the rules would have covered, and why they are not covered."""
     return [Skipped(path, reason) for path, reason in scan.skipped()]
+
+
+def list_warnings(site: Site, scan: Scan) -> list[str]:
+    """List the warnings for the user about the settings and the rules."""
+    warnings = [*site.warnings, *dict.fromkeys(scan.rule_files.warnings)]
+    if not scan.files and scan.ignored:
+        warnings.append("nothing is protected: the ignore rules exclude everything")
+    return warnings

@@ -22,7 +22,7 @@ from itertools import islice
 
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.frozen import frozen
-from shadowtree.base.limits import DEFAULT_LIMITS
+from shadowtree.base.limits import DEFAULT_LIMITS, MOST_STAMPED
 from shadowtree.base.paths import (
     DIRECTORY,
     ROOT,
@@ -56,7 +56,7 @@ from shadowtree.system.files import (
     stamp_of_directory,
     why_unreadable,
 )
-from shadowtree.timeline.sqlite.unprotected import MOST_FILES, encode_stamps
+from shadowtree.timeline.sqlite.unprotected import encode_stamps
 
 AddWatch = Callable[[RelPath, int], bool]
 """Adds a watch on a directory, given by its path and an open descriptor, before the directory is read."""
@@ -271,7 +271,7 @@ def stamp_uncovered(scan: Scan, worktree: str) -> bytes:
             if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
                 yield path, status
 
-    return encode_stamps(islice(look(), MOST_FILES))
+    return encode_stamps(islice(look(), MOST_STAMPED))
 
 
 def may_exist(cursor: Cursor, directory: RelPath, name: bytes) -> bool:

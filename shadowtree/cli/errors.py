@@ -46,9 +46,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.ArchivedMessage: Answer(WRONG_USAGE, "run 'shadowtree switch {error.number}'"),
     errors.DuplicateMessage: Answer(WRONG_USAGE, "use another id"),
     errors.NotWrapped: Answer(NOT_WRAPPED, "run 'shadowtree wrap' first"),
-    errors.WorktreeMoved: Answer(
-        NOT_WRAPPED, "if it was, run 'shadowtree wrap {quoted.worktree} --adopt {quoted.store}'"
-    ),
+    errors.WorktreeMoved: Answer(NOT_WRAPPED),
     errors.WorktreeReplaced: Answer(
         NOT_WRAPPED, "run 'shadowtree wrap' to start a new history; that store is kept"
     ),
@@ -149,11 +147,21 @@ def _advise(error: BaseException) -> str | None:
     """Return advice that depends on more than the class of the error; None: there is none."""
     if isinstance(error, errors.UnknownMessage) and error.__dict__.get("name") == "":
         return _WITHOUT_OPEN
+    if isinstance(error, errors.WorktreeMoved):
+        return _offer_to_adopt(error)
     if not isinstance(error, errors.Conflict) or not error.conflicts:
         return None
     if all("resume" in conflict.advice for conflict in error.conflicts):
         return _IN_THE_WAY
     return _offer_choices(error.conflicts)
+
+
+def _offer_to_adopt(error: errors.WorktreeMoved) -> str:
+    """Return the command that binds the store; a shell does not take an escaped path."""
+    worktree, store = _Quoted(error).worktree, _Quoted(error).store
+    if error.worktree.isprintable():
+        return f"if it was, run: shadowtree wrap {worktree} --adopt {store}"
+    return f"if it was, change to that directory and run: shadowtree wrap . --adopt {store}"
 
 
 def _offer_choices(conflicts: Sequence[ConflictingPath]) -> str:

@@ -407,7 +407,11 @@ def _naming(file: str) -> Iterator[None]:
 def _read_given(given: Given) -> dict[str, Setting]:
     if isinstance(given, Settings):
         return {key: Setting(key, getattr(given, key), "flag") for key in Settings.__match_args__}
-    return {key: Setting(key, read_setting(key, value), "flag") for key, value in (given or {}).items()}
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"settings must be a mapping or Settings, not {given!r}")
+    return {key: Setting(key, read_setting(key, value), "flag") for key, value in given.items()}
 
 
 def _read_environment(variables: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from shadowtree.base.arguments import StrPath, check_count, parse_path, parse_paths, refuse_unknown
+from shadowtree.base.arguments import (
+    StrPath,
+    check_count,
+    check_path,
+    parse_path,
+    parse_paths,
+    refuse_unknown,
+)
 from shadowtree.base.errors import (
     AmbiguousMessage,
     ForgottenMessage,
@@ -20,7 +27,7 @@ from shadowtree.base.errors import (
 )
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, from_text, is_among, to_text
-from shadowtree.capture.capture import Site, capture_in_memory, list_skipped, scan_site
+from shadowtree.capture.capture import Site, capture_in_memory, list_skipped, list_warnings, scan_site
 from shadowtree.capture.diff import diff_patch
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
@@ -138,7 +145,11 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         skipped=list_skipped(scan),
         outside=outside,
         unprotected=unprotected,
-        warnings=[*site.warnings, *_warn_full(opened, site, scan.pending_bytes), *warn(opened, site)],
+        warnings=[
+            *list_warnings(site, scan),
+            *_warn_full(opened, site, scan.pending_bytes),
+            *warn(opened, site),
+        ],
     )
 
 
@@ -220,10 +231,10 @@ def blame_lines(opened: OpenStore, site: Site, session_name: str, path: StrPath)
     return blame_lines(opened, site, session_name, parse_path(path, site.worktree))
 
 
-def read_file(opened: OpenStore, site: Site, session_name: str, ref: str, path: str) -> bytes:
+def read_file(opened: OpenStore, site: Site, session_name: str, ref: str, path: StrPath) -> bytes:
     """Return the content of a file, or the target of a link, as of a message or a tree."""
     pieces: list[bytes] = []
-    copy_file(opened, site, session_name, ref, path, pieces.append)
+    copy_file(opened, site, session_name, ref, check_path(path), pieces.append)
     return b"".join(pieces)
 
 

@@ -181,10 +181,9 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
         plan = make_plan(target.wanted, present, merger, act.options)
     else:
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
-    outcome = foresee(act, target, plan, root, scan)
+    outcome = foresee(act, target, plan, root, scan, _list_unprotected(act, target, ending))
     outcome = replace(
         outcome,
-        unprotected=_list_unprotected(act, target, ending),
         uncertain=attribution.list_uncertain(plan.changes),
         edited=[*outcome.edited, *_list_unrecorded(act, objects, target, plan.changes)],
         **describe_position(act, None if target.is_nothing else target.position),

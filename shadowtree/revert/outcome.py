@@ -15,6 +15,7 @@ from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes
 from shadowtree.capture.scan import Scan
+from shadowtree.results.messages import Skipped
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.contents import Contents
 from shadowtree.revert.history import History, with_session
@@ -22,6 +23,7 @@ from shadowtree.revert.intents import Move
 from shadowtree.revert.plan import PathPlan, identify_plan
 from shadowtree.revert.requests import Options, Request, Revert
 from shadowtree.revert.targets import Target
+from shadowtree.revert.wanted import is_never_recorded
 from shadowtree.timeline.append import Ending, SessionWriter
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.session import MessageEvents
@@ -70,10 +72,21 @@ class Prepared:
         return Plan(self.outcome, [_show_change(change) for change in self.plan.changes])
 
 
-def foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, scan: Scan) -> Outcome:
-    """Return the outcome that an act would have, according to its target and its plan."""
+def foresee(
+    act: Act,
+    target: Target,
+    plan: PathPlan,
+    root: RecordedDirectory,
+    scan: Scan,
+    unprotected: list[str],
+) -> Outcome:
+    """Return the outcome that an act would have, according to its target and its plan.
+
+    A file that is only `unprotected` is not among the skipped: it was never recorded, so nothing is missing.
+    """
     assert root.tree is not None
     tree, changes = root.tree.hex(), plan.changes
+    skipped = _list_skipped(target, plan, unprotected)
     return Outcome(
         id=identify_plan(plan, target, act.session_writer.session.name),
         act=target.kind,
@@ -84,10 +97,10 @@ def foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, s
         created=[to_text(c.path) for c in changes if c.old is None and is_file(c.new)],
         kept=[to_text(path) for path in plan.kept],
         conflicts=plan.conflicts,
-        skipped=plan.skipped,
+        skipped=skipped,
         before=tree,
         after=tree,
-        complete=not (plan.conflicts or plan.skipped or plan.marked or target.is_short),
+        complete=not (plan.conflicts or skipped or plan.marked or target.is_short),
         dry_run=True,
         mode="only" if isinstance(act.request, Revert) and act.request.only else "back",
         notes=target.notes,
@@ -97,7 +110,15 @@ def foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, s
         merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
         marked=[to_text(path) for path in plan.marked],
         edited=[to_text(path) for path in plan.edited],
+        unprotected=unprotected,
     )
+
+
+def _list_skipped(target: Target, plan: PathPlan, unprotected: list[str]) -> list[Skipped]:
+    if not (plan.skipped and unprotected):
+        return plan.skipped
+    only = {to_text(want.path) for want in target.wanted if is_never_recorded(want)} & {*unprotected}
+    return [each for each in plan.skipped if each.path not in only]
 
 
 def describe_position(

@@ -158,6 +158,17 @@ def narrow(wanted: Iterable[Wanted], paths: Collection[RelPath]) -> list[Wanted]
     return [want for want in wanted if is_among(want.path, paths)]
 
 
+def is_never_recorded(want: Wanted) -> bool:
+    """Return whether the messages' changes only say that a path came, changed or went uncovered.
+
+    A path that was purged, or that could not be read, is another matter: it would have been recorded.
+    """
+    sides = [side for edit in want.edits for side in (edit.old, edit.new) if side is not None]
+    return bool(sides) and not any(
+        isinstance(side, PathState) or side.reason == PURGED or is_failure(side.reason) for side in sides
+    )
+
+
 def _follow(over: Collection[int], past: Past, passed: Collection[int] = ()) -> dict[RelPath, _Path]:
     """Build the history of every path that the events `over` changed, from the first of them on."""
     paths: dict[RelPath, _Path] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from shadowtree.base.arguments import check_path
 from shadowtree.base.errors import InvalidInput
 from shadowtree.system.syscalls import IS_MAC
 
@@ -43,7 +44,7 @@ class Places:
 
     def given_store(self, store: str | os.PathLike[str] | None) -> str | None:
         """Return the store that is given by argument or by environment; None if there is none."""
-        given = os.fspath(store) if store is not None else self._given_store
+        given = self._given_store if store is None else check_path(store)
         return os.path.realpath(given) if given else None
 
     def usual_store(self, worktree: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import field, frozen, replace
+from shadowtree.base.limits import MOST_STAMPED
 from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file, to_text
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch, Message
@@ -37,6 +38,7 @@ from shadowtree.timeline.sqlite.schema import (
     TreeRecord,
     encode_text,
 )
+from shadowtree.timeline.sqlite.unprotected import is_cut_short
 
 Skipped = Sequence[tuple[str, str]]
 """What a snapshot left out: paths and reasons."""
@@ -277,9 +279,13 @@ class SessionWriter:
     ) -> list[str]:
         """List the uncovered files that changed since the session last stamped them, sorted; only at `paths`.
 
-        A file that became covered or uncovered is among the `changes`, and is not listed here.
+        A file that became covered or uncovered is among the `changes`, and is not listed here. Warns if there
+        may be more uncovered files than were stamped.
         """
         found = self.journal.left_out.list_changed(self.session.number, self.stamp_uncovered)
+        if self.stamp_uncovered is not None and is_cut_short(self.stamp_uncovered()):
+            first = f"only the first {MOST_STAMPED:,} ignored or too big files are checked for changes"
+            self.warnings += [] if first in self.warnings else [first]
         covered = {change.path for change in changes if is_file(change.old) or is_file(change.new)}
         return [
             to_text(path)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -257,7 +257,7 @@ def test_a_path_elsewhere_is_refused(path: str) -> None:
         parse_paths(["fine", path], WORKTREE)
 
 
-@pytest.mark.parametrize("path", ["", "\0", "a\0b", "/home/me/project/a\0", "\ud800"], ids=repr)
+@pytest.mark.parametrize("path", ["", "\0", "a\0b", "/home/me/project/a\0", "\ud800", "/\ud800"], ids=repr)
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidInput):
         parse_paths([path], WORKTREE)
@@ -324,6 +324,44 @@ def test_an_absolute_path_names_a_file_of_the_message(shadow: Shadow, worktree: 
     message = shadow.end("m1", paths=[worktree / "s" / "mine"])
 
     assert [changed.path for changed in message.patch.files] == ["s/mine"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"worktree": b"."}, "a path must be a string or a Path, not b'.'"),
+        ({"worktree": 3}, "a path must be a string or a Path, not 3"),
+        ({"worktree": ""}, "'' is not a valid path"),
+        ({"store": b"s"}, "a path must be a string or a Path, not b's'"),
+        ({"store": ""}, "'' is not a valid path"),
+        ({"settings": "x=1"}, "settings must be a mapping or Settings, not 'x=1'"),
+        ({"settings": 3}, "settings must be a mapping or Settings, not 3"),
+        ({"settings": []}, "settings must be a mapping or Settings, not []"),
+    ],
+    ids=str,
+)
+def test_a_shadow_is_not_made_from_wrong_arguments(
+    worktree: Path, wrong: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Shadow(**{"worktree": worktree, **wrong})
+
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("path", [b"a", 5, ""], ids=repr)
+def test_a_file_is_not_read_at_what_is_no_path(shadow: Shadow, path: Any) -> None:
+    with pytest.raises(InvalidInput, match="path"):
+        shadow.read_file(shadow.track(), path)
+
+
+@pytest.mark.parametrize("paths", [[b"n"], [3], 5], ids=repr)
+def test_paths_of_another_type_end_nothing(shadow: Shadow, paths: Any) -> None:
+    shadow.begin("m1")
+    with pytest.raises(InvalidInput, match="path"):
+        shadow.end("m1", paths=paths)
+
+    assert shadow.status().open == "m1"
 
 
 @pytest.mark.parametrize(

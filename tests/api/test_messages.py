@@ -864,6 +864,16 @@ def test_a_message_inside_another_one_of_the_session_is_refused(shadow: Shadow, 
     ]
 
 
+def test_a_message_inside_that_of_another_object_is_refused(shadow: Shadow, worktree: Path) -> None:
+    """Two parts of a program may each make a `Shadow` of the same directory."""
+    with Shadow(worktree, settings=SETTINGS) as again, shadow.message("outer"):
+        make_tree(worktree, {"a": "1"})
+        with pytest.raises(InvalidInput, match="messages cannot be nested"), again.message("inner"):
+            pytest.fail("it must not begin")
+
+    assert [(m.id, changes(m), m.inferred) for m in shadow.messages()] == [("outer", {"a": "added"}, False)]
+
+
 def test_a_message_that_could_not_begin_does_not_stand_in_the_way(shadow: Shadow, worktree: Path) -> None:
     with pytest.raises(InvalidInput), shadow.message("@"):
         pytest.fail("it must not begin")
@@ -1246,7 +1256,7 @@ def test_a_new_file_above_the_limit_is_skipped_and_stays(worktree: Path) -> None
         outcome = shadow.revert("m1")
 
     assert_tree(worktree, {"big": "x" * 200})
-    assert ([skip.path for skip in outcome.skipped], outcome.complete) == (["big"], False)
+    assert (outcome.skipped, outcome.unprotected, outcome.complete) == ([], ["big"], True)
 
 
 def test_a_file_that_becomes_ignored_in_the_message_is_skipped(shadow: Shadow, worktree: Path) -> None:

@@ -122,10 +122,26 @@ def test_a_move_that_cannot_be_proved_is_left_to_the_user(
 
     for words in (["log"], ["begin", "m2"], ["undo"]):
         terminal.run(*words, exit_code=10)
-        assert f"if it was, run 'shadowtree wrap '{new}' --adopt {store}'" in terminal.err
+        assert terminal.err.endswith(f"; if it was, run: shadowtree wrap '{new}' --adopt {store}\n")
     with Shadow(new) as shadow, pytest.raises(WorktreeMoved):
         shadow.snapshot("m2")
     terminal.run("wrap", str(new), "--adopt", str(store))
+
+    assert ids(new) == ["m1"]
+
+
+def test_a_moved_directory_whose_path_cannot_be_shown_is_adopted_from_inside(
+    old: Path, tmp_path: Path, terminal: Terminal
+) -> None:
+    store = store_of(old)
+    new = old.rename(tmp_path / os.fsdecode(b"caf\xe9"))
+    put_something_there(old)
+    os.chdir(new)
+
+    terminal.run("log", exit_code=10)
+    command = f"shadowtree wrap . --adopt {store}"
+    assert terminal.err.endswith(f"; if it was, change to that directory and run: {command}\n")
+    terminal.run(*command.split()[1:])
 
     assert ids(new) == ["m1"]
 

@@ -46,7 +46,7 @@ def test_an_ignored_file_that_changed_is_listed(shadow: Shadow, worktree: Path) 
         write(worktree / ".env", "S=22")
         write(worktree / "a.txt", "2")
 
-    assert message.unprotected == [".env"]
+    assert (message.unprotected, message.value.warnings) == ([".env"], [])
     assert [file.path for file in message.patch.files] == ["a.txt"]
     assert shadow.messages()[0].unprotected == [".env"]
     assert shadow.show("m1")[0].unprotected == [".env"]
@@ -166,6 +166,8 @@ def test_of_very_many_files_the_first_are_compared(shadow: Shadow, worktree: Pat
         (worktree / "1400.log").write_text("22")
 
     assert message.unprotected == ["0000.log", "0500.log", "0600x.log"]
+    assert message.value.warnings == ["only the first 1,000 ignored or too big files are checked for changes"]
+    assert shadow.snapshot("m2").warnings == message.value.warnings
 
 
 def test_a_rebuilt_timeline_has_the_lists_but_no_stamps(worktree: Path, tmp_path: Path) -> None:
@@ -228,6 +230,34 @@ def test_the_status_tells_what_changed_since_the_last_record(shadow: Shadow, wor
     assert shadow.status().unprotected == []
     shadow.protect(".env")
     assert shadow.status().unprotected == [], "it is covered now"
+
+
+@pytest.mark.parametrize("name", ["big.bin", "new.log"], ids=["too big", "ignored from now on"])
+def test_an_unprotected_file_makes_no_act_incomplete_and_is_named_once(
+    shadow: Shadow, worktree: Path, name: str
+) -> None:
+    (worktree / ".gitignore").unlink()
+    with shadow.message("m1"):
+        make_tree(worktree, {"a.txt": "2", name: "x" * 2000, ".gitignore": "*.log\n"})
+    with shadow.message("m2"):
+        (worktree / name).unlink()
+
+    outcomes = [shadow.undo(), shadow.undo(), shadow.redo(), shadow.redo()]
+
+    assert [(each.unprotected, each.skipped, each.complete) for each in outcomes] == [([name], [], True)] * 4
+    assert (worktree / "a.txt").read_text() == "2"
+
+
+def test_an_act_is_incomplete_if_the_file_was_recorded_later(shadow: Shadow, worktree: Path) -> None:
+    with shadow.message("m1"):
+        write(worktree / "big.bin", "x" * 2000)
+    shadow.protect("big.bin")
+    with shadow.message("m2"):
+        write(worktree / "big.bin", "y" * 2000)
+    outcome = shadow.undo(2)
+
+    assert [each.path for each in outcome.skipped] == outcome.unprotected == ["big.bin"]
+    assert not outcome.complete
 
 
 async def _record(root: Path) -> list[str]:

@@ -168,3 +168,24 @@ def test_the_excludes_of_a_repository_are_rules_too(shadow: Shadow, worktree: Pa
 
     assert any("exclude" in warning for warning in snapshot.warnings)
     assert (worktree / "build.log").read_text() == "ignored"
+
+
+@rules
+def test_the_status_warns_of_rules_that_cannot_be_read(shadow: Shadow, worktree: Path, name: str) -> None:
+    make_tree(worktree, {"a": "0", name: "*.log\n"})
+    shadow.track()
+    with unreadable(name):
+        (warning,) = shadow.status().warnings
+
+    assert warning == f"the ignore rules in {name} were not applied: cannot be read: input/output error"
+
+
+def test_the_status_warns_of_an_index_that_cannot_be_read(shadow: Shadow, worktree: Path) -> None:
+    init(worktree)
+    make_tree(worktree, {"a": "0"})
+    shadow.track()
+    (worktree / ".git" / "index").write_text("garbage")
+
+    assert shadow.status().warnings == [
+        f"{worktree}/.git: the git index cannot be read: its checksum is wrong"
+    ]

@@ -170,6 +170,16 @@ def test_status_lists_ten_skipped_paths_and_json_all(terminal: Terminal, worktre
     assert len(terminal.run_json("status")["skipped"]) == 12
 
 
+def test_status_does_not_promise_everything_if_it_warns(terminal: Terminal, worktree: Path) -> None:
+    (worktree / ".shadowtreeignore").symlink_to("elsewhere")
+    terminal.run("track")
+
+    lines = terminal.run("status").splitlines()
+
+    assert lines[-1] == "the ignore rules in .shadowtreeignore were not applied: it is not a regular file"
+    assert "Everything in it is protected" not in lines
+
+
 def test_status_gives_the_documented_json(terminal: Terminal, worktree: Path) -> None:
     terminal.run("track")
     (worktree / "a.txt").write_text("changed\n")

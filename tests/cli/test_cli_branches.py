@@ -988,7 +988,7 @@ def test_status_lists_what_changed_outside_messages(terminal: Terminal, project:
 
     lines = terminal.run("status").splitlines()
 
-    start = lines.index("2 paths changed since the last snapshot, outside any message:")
+    start = lines.index("2 paths changed since the session last recorded, outside any message:")
     assert lines[start + 1 : start + 3] == [f"  A {SHOWN}", "  D b.txt"]
     assert terminal.run_json("status")["outside"] == [
         {"path": HOSTILE, "status": "added"},

@@ -12,6 +12,7 @@ from shadowtree import FileDiff, Message, Skipped
 from shadowtree.cli import output
 from shadowtree.cli.format import cut, describe_age, measure, shorten_ids
 from shadowtree.cli.views.log import render_log, render_message
+from shadowtree.cli.views.status import list_unprotected, summarise_unprotected
 from tests.support.terminal import Terminal
 from tests.support.trees import make_tree
 from tests.support.values import NOW_MS, make_message
@@ -454,6 +455,16 @@ def test_status_tells_of_the_timeline(terminal: Terminal, project: Path) -> None
     assert "The session is default, last message msg_1, open message msg_3" in terminal.run("status")
 
 
+def test_status_counts_from_the_last_record_of_the_session(terminal: Terminal, project: Path) -> None:
+    terminal.run("track")
+    assert "0 paths changed since the last snapshot" in terminal.run("status")
+    _record(terminal, project, 1)
+    make_tree(project, {"new.txt": "1"})
+    terminal.run("track")
+
+    assert "1 path changed since the session last recorded, outside any message:" in terminal.run("status")
+
+
 def test_an_id_with_a_dash_comes_after_two_dashes(terminal: Terminal) -> None:
     assert terminal.run("begin", "--", "-x") == "Began message -x\n"
     assert terminal.run_json("end", exit_code=0)["message"] == "-x"
@@ -568,6 +579,32 @@ def test_show_of_a_path_lists_no_other_file_that_is_not_protected(terminal: Term
         assert terminal.run_json("show", "m1", path)["unprotected"] == unprotected
     assert terminal.run_json("show", "m1", ".")["unprotected"] == ["a.env", "sub/b.env"]
     assert "sub/b.env" not in terminal.run("show", "m1", "a.env")
+
+
+def test_show_does_not_say_that_nothing_changed_at_a_path_that_is_not_protected(
+    terminal: Terminal, project: Path
+) -> None:
+    """Only the first 1,000 ignored files are checked for changes, and this one comes after them."""
+    logs = {f"{number:04}.log": "1" for number in range(1000)}
+    make_tree(project, {".gitignore": "*.log\nz.env\n", "z.env": "1", **logs})
+    terminal.run("begin", "m1")
+    make_tree(project, {"z.env": "22"})
+    terminal.run("end")
+
+    assert "only the first 1,000 ignored or too big files are checked for changes" in terminal.err
+    assert terminal.run("show", "m1", "z.env").splitlines()[-3:] == [
+        "No protected file changed",
+        "z.env is not protected: an ignore rule excludes it",
+        "    to protect it: shadowtree protect z.env",
+    ]
+
+
+def test_the_number_of_unprotected_files_is_a_lower_bound_if_there_are_too_many() -> None:
+    paths = [f"{number:04}.log" for number in range(1000)]
+
+    assert next(list_unprotected(paths)) == "At least 1,000 files changed, but they are not protected:"
+    assert summarise_unprotected(paths).startswith("0000.log and at least 999 other files changed")
+    assert next(list_unprotected(paths[1:])) == "999 files changed, but they are not protected:"
 
 
 def test_protect_says_what_it_writes_first(terminal: Terminal, project: Path) -> None:

@@ -178,6 +178,8 @@ def show(shared: Shared, id: str, paths: tuple[str, ...], has_stat: bool, binary
     own = [absolute_path(path) for path in paths] or None
     with open_to_read(shared) as shadow:
         message, diffs = shadow.show(id, paths=own, binary=binary)
+        is_told = diffs or message.unprotected or writes_json()
+        why = {} if is_told else _explain_left_out(shadow, paths)
     document = message.to_dict() | {
         "files": message.patch.files,
         "diff": diffs,
@@ -185,8 +187,21 @@ def show(shared: Shared, id: str, paths: tuple[str, ...], has_stat: bool, binary
         "steps": message.steps,
     }
     escapes = sys.stdout.isatty()
-    lines = render_message(message, diffs, now_ms=now_ms(), escape_content=escapes, has_diff=not has_stat)
+    lines = render_message(
+        message,
+        diffs,
+        now_ms=now_ms(),
+        escape_content=escapes,
+        has_diff=not has_stat,
+        why_unprotected=why,
+    )
     emit(document, lines, utf8=True)
+
+
+def _explain_left_out(shadow: shadowtree.Shadow, paths: Sequence[str]) -> dict[str, str]:
+    """Return why no snapshot covers some of these paths."""
+    reasons = {path: shadow.why_unprotected(absolute_path(path)) for path in paths}
+    return {path: why for path, why in reasons.items() if why is not None}
 
 
 @command(cls=PathsCommand)

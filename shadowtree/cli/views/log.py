@@ -20,8 +20,8 @@ from shadowtree.cli.output import can_show, paint
 from shadowtree.cli.views.graph import GraphLine, Point, draw_graph
 from shadowtree.cli.views.status import (
     LETTERS,
-    advise_protecting,
     describe_diff,
+    explain_unprotected,
     list_skipped,
     list_unprotected,
     render_diff,
@@ -156,20 +156,27 @@ def render_message(
     now_ms: int,
     escape_content: bool,
     has_diff: bool = True,
+    why_unprotected: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Show one message in full: its text, the files that it changed, and with `has_diff` their diff."""
+    """Show one message in full: its text, the files that it changed, and with `has_diff` their diff.
+
+    `why_unprotected`: by path, why no snapshot covers it, so that nothing shows whether it changed.
+    """
     yield paint("bold", f"#{message.number} {escape(message.id)}")
     yield ", ".join(_describe_circumstances(message, now_ms))
     for line in message.text.splitlines():
         yield f"    {escape(line)}".rstrip()
     yield ""
     if message.state != "open":
-        yield _describe_files(message) + " changed" if diffs else "Nothing changed"
+        nothing = "No protected file changed" if message.unprotected or why_unprotected else "Nothing changed"
+        yield _describe_files(message) + " changed" if diffs else nothing
     yield from _list_files(diffs)
     if (why := _why_not_protected(message)) is not None:
         yield paint("yellow", f"Not protected: {escape(why)}")
     yield from list_skipped(message.skipped, "not protected")
     yield from list_unprotected(message.unprotected)
+    for path, why in (why_unprotected or {}).items():
+        yield from explain_unprotected(path, why)
     yield from list_steps(message.steps)
     if diffs and has_diff:
         yield ""
@@ -320,8 +327,7 @@ def render_blame(
     `why_unprotected`: why no snapshot covers the path.
     """
     if why_unprotected is not None:
-        yield paint("yellow", f"{escape(path)} is not protected: {escape(why_unprotected)}")
-        yield f"    {advise_protecting([path])}"
+        yield from explain_unprotected(path, why_unprotected)
     elif not entries:
         yield f"{escape(path)} has not changed since it was first recorded"
     sessions = {entry.message.session for entry in entries if entry.message is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from shadowtree.base.limits import MOST_STAMPED
 from shadowtree.cli.format import count, escape, escape_line, list_first
 from shadowtree.cli.output import paint
 from shadowtree.results.messages import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status, join_renames
@@ -38,8 +39,8 @@ def render_status(status: Status) -> Iterator[str]:
     if status.ignored:
         yield paint("yellow", describe_ignored(status.ignored))
     yield from list_skipped(status.skipped, "not protected")
-    yield from list_unprotected(status.unprotected, since=" since the last snapshot")
-    if not status.ignored and not status.skipped:
+    yield from list_unprotected(status.unprotected, since=f" {_describe_base(status)}")
+    if not (status.ignored or status.skipped or status.warnings):
         yield "Everything in it is protected"
     for warning in status.warnings:
         yield paint("yellow", escape(warning))
@@ -97,7 +98,7 @@ def list_skipped(skipped: Sequence[Skipped], what: str) -> Iterator[str]:
 def summarise_unprotected(paths: Sequence[str]) -> str:
     """Say in one line which files changed and are not protected, and how to protect them."""
     others = len(paths) - 1
-    what = f"{paths[0]} and {count(others, 'other file')}" if others else paths[0]
+    what = f"{paths[0]} and {_at_least(paths)}{count(others, 'other file')}" if others else paths[0]
     return f"{what} changed but {'are' if others else 'is'} not protected; {advise_protecting(paths)}"
 
 
@@ -109,10 +110,21 @@ def list_unprotected(
         return
     they, are, were = ("it", "is", "was") if len(paths) == 1 else ("they", "are", "were")
     rest = f", so {they} {'would be' if is_planned else were} left alone" if is_act else ""
-    changed = f"{count(len(paths), 'file')} changed{since}"
-    yield paint("yellow", f"{changed}, but {they} {are} not protected{rest}:")
+    changed = f"{_at_least(paths)}{count(len(paths), 'file')} changed{since}"
+    yield paint("yellow", f"{changed[:1].upper()}{changed[1:]}, but {they} {are} not protected{rest}:")
     yield from list_first(paths, lambda path: f"  {escape(path)}")
     yield f"    {advise_protecting(paths)}"
+
+
+def explain_unprotected(path: str, why: str) -> Iterator[str]:
+    """Say why no snapshot covers a path, and how to protect it."""
+    yield paint("yellow", f"{escape(path)} is not protected: {escape(why)}")
+    yield f"    {advise_protecting([path])}"
+
+
+def _at_least(paths: Sequence[str]) -> str:
+    """Return words to put before the number of unprotected files, if not all of them were checked."""
+    return "at least " if len(paths) >= MOST_STAMPED else ""
 
 
 def advise_protecting(paths: Sequence[str]) -> str:
@@ -127,9 +139,9 @@ def advise_protecting(paths: Sequence[str]) -> str:
 
 
 def _list_changed(status: Status) -> Iterator[str]:
-    """Count the paths that changed since the last snapshot, and list the first outside any message."""
+    """Count the paths that changed, and list the first outside any message."""
     outside = status.outside
-    changed = f"{count(status.changed, 'path')} changed since the last snapshot"
+    changed = f"{count(status.changed, 'path')} changed {_describe_base(status)}"
     if not outside:
         yield changed
         return
@@ -140,6 +152,12 @@ def _list_changed(status: Status) -> Iterator[str]:
         yield changed
         yield f"{count(len(outside), 'path')} changed outside any message:"
     yield from list_first(outside, lambda each: f"  {_describe_change(each)}")
+
+
+def _describe_base(status: Status) -> str:
+    """Say since when changes count: a later `track` matters only to a session without messages."""
+    has_messages = status.head is not None or status.open is not None or status.undone
+    return "since the session last recorded" if has_messages else "since the last snapshot"
 
 
 def _describe_change(changed: ChangedPath) -> str:

@@ -5,8 +5,8 @@ ends with NUL:
 
     MTIME CTIME SIZE INODE PATH
 
-Records are ordered by directory and then by name, and there are at most `MOST_FILES`. If there are that many,
-files after the last one were not stamped, and are never reported as changed.
+Records are ordered by directory and then by name, and there are at most `MOST_STAMPED`. If there are that
+many, files after the last one were not stamped, and are never reported as changed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 
+from shadowtree.base.limits import MOST_STAMPED
 from shadowtree.base.paths import RelPath, Tombstones
 from shadowtree.timeline.sqlite.database import Database
 from shadowtree.timeline.sqlite.schema import PURGED, SKIPS, STAMPS
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 _LARGE_BYTES = 512
 """A list of skips is deflated from this size on."""
-MOST_FILES = 1000
-"""At most this many files are stamped, so that a directory full of logs does not slow down a message."""
 
 
 class LeftOutRows:
@@ -120,6 +119,11 @@ def encode_stamps(files: Iterable[tuple[RelPath, os.stat_result]]) -> bytes:
     )
 
 
+def is_cut_short(stamps: bytes) -> bool:
+    """Return whether stamps are as many as are taken, so that there may be more files."""
+    return stamps.count(b"\0") >= MOST_STAMPED
+
+
 def list_stamped(before: bytes, now: bytes) -> list[RelPath]:
     """List the files that were added, removed or changed between two sets of stamps, sorted."""
     if before == now:
@@ -136,7 +140,7 @@ def _decode(stamps: bytes) -> dict[RelPath, list[bytes]]:
 
 def _was_seen(path: RelPath, stamps: dict[RelPath, list[bytes]]) -> bool:
     """Return whether stamps reach as far as a path, whether or not a file exists there."""
-    return len(stamps) < MOST_FILES or _order(path) <= _order(next(reversed(stamps)))
+    return len(stamps) < MOST_STAMPED or _order(path) <= _order(next(reversed(stamps)))
 
 
 def _order(path: RelPath) -> tuple[bytes, bytes]:
