@@ -191,6 +191,18 @@ def test_a_store_works_on_when_its_full_disk_has_room_again(
         assert_sound_store(store)
 
 
+def test_a_sound_store_on_a_full_disk_is_sound(worktree: Path, tmp_path: Path) -> None:
+    """SQLite then locks the timeline against other connections, so the check must not have two."""
+    make_tree(worktree, {"a": "1"})
+    with mounted_tmpfs(tmp_path / "small", "size=1M") as small:
+        store = small / "store"
+        track(worktree, store)
+        (small / "ballast").write_bytes(bytes(free_on(small)))
+
+        with open_shadow(worktree, store) as shadow:
+            assert shadow.check().problems == []
+
+
 @pytest.mark.parametrize("inodes", range(4, 30, 3))
 def test_a_disk_without_inodes_is_told_of(worktree: Path, tmp_path: Path, inodes: int) -> None:
     make_tree(worktree, {"a": "1", "sub": {"b": "2"}})
