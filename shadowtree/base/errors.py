@@ -334,9 +334,17 @@ class OutOfSpace(ShadowError):
     """The disk is full, or less than `min_free` would stay free."""
 
     def __init__(
-        self, path: str, *, free: int | None = None, needed: int | None = None, min_free: int | None = None
+        self,
+        path: str,
+        *,
+        free: int | None = None,
+        needed: int | None = None,
+        min_free: int | None = None,
+        is_first: bool = False,
     ) -> None:
         self.path = path
+        self.is_first = is_first
+        """Whether there is no store yet, so that one on another disk would do."""
         self.free = free
         self.needed = needed
         self.min_free = min_free

@@ -34,6 +34,7 @@ from tests.support.stores import (
 )
 from tests.support.stories import Told, sweep, tidy
 from tests.support.sweeps import Faults
+from tests.support.terminal import Terminal
 from tests.support.trees import make_tree, plain, read_marks
 
 slow = pytest.mark.slow
@@ -366,6 +367,19 @@ def test_a_full_worktree_is_not_changed(tmp_path: Path, free: int) -> None:
 
         assert isinstance(error, OutOfSpace)
         assert_undone(worktree, store)
+
+
+def test_another_store_is_advised_only_if_there_is_none_yet(tmp_path: Path, terminal: Terminal) -> None:
+    """With an empty store, there would be nothing to undo."""
+    with mounted_tmpfs(tmp_path / "small", "size=2M") as small:
+        worktree, store = small / "worktree", tmp_path / "store"
+        record_a_message(make_tree(worktree, {}), store)
+        (small / "ballast").write_bytes(bytes(free_on(small)))
+
+        terminal.run("-C", str(worktree), "--store", str(small / "other"), "wrap", exit_code=1)
+        assert terminal.err.endswith("; free some space, or use --store on another disk\n")
+        terminal.run("-C", str(worktree), "--store", str(store), "undo", exit_code=1)
+        assert terminal.err.endswith("; free some space\n")
 
 
 @slow
