@@ -472,6 +472,13 @@ def test_restore_asks_whenever_it_changes_something(terminal: Terminal, project:
     assert _files(project) == ORIGINAL
 
 
+@pytest.mark.parametrize("turns", ["0", "9999999999"])
+def test_a_wrong_number_of_turns_is_refused_with_both_limits(terminal: Terminal, turns: str) -> None:
+    terminal.run("undo", turns, exit_code=2)
+
+    assert "TURNS must be 1 to 999,999,999; see 'shadowtree undo --help'" in terminal.err
+
+
 def test_restore_says_that_it_creates_files(terminal: Terminal, project: Path) -> None:
     terminal.run("snapshot", "msg_1")
     (project / "a.txt").unlink()
