@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 
 from shadowtree.base.errors import (
     InvalidInput,
@@ -18,6 +18,7 @@ from shadowtree.base.errors import (
     ShadowError,
     StoreDamaged,
     StoreFailed,
+    StoreTooOld,
     UnsafePath,
 )
 from shadowtree.base.frozen import frozen, replace
@@ -26,7 +27,15 @@ from shadowtree.shadow import Shadow
 from shadowtree.store import directory as stores
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.files import refuse_foreign
-from shadowtree.store.identity import Anchor, Identity, find_anchor, identify, read_anchor, read_identity
+from shadowtree.store.identity import (
+    Anchor,
+    Identity,
+    find_anchor,
+    identify,
+    read_anchor,
+    read_identity,
+    refuse_newer_identity,
+)
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
 from shadowtree.system.locations import Places
@@ -66,18 +75,20 @@ def _describe_listed(store: str) -> KnownStore | None:
     except InvalidInput:
         return None
     except UnsafePath as error:
-        return KnownStore(store, None, "unknown", 0, 0, None, str(error), is_trusted=False)
+        return KnownStore(store, None, "unknown", 0, None, None, str(error), is_trusted=False)
 
 
 def describe_store(store: str | os.PathLike[str]) -> KnownStore:
     """Return a store's worktree and its state, and the store's size; raise InvalidInput if it is no store."""
-    path = _require_store(store)
+    path, worktree = _require_store(store), None
     try:
-        identity, timeline = read_identity(path), _read_timeline(path)
+        identity = read_identity(path)
+        worktree = identity.worktree
+        timeline = _read_timeline(path)
         state = _find_state(identity)
         doubt = _find_doubt(path, identity, state, is_interrupted=timeline.is_interrupted)
     except ShadowError as error:
-        return KnownStore(path, None, "unknown", disk.measure_tree(path), 0, None, str(error))
+        return KnownStore(path, worktree, "unknown", disk.measure_tree(path), None, None, str(error))
     size = disk.measure_tree(path)
     return KnownStore(path, identity.worktree, state, size, timeline.messages, timeline.used_ms, doubt)
 
@@ -140,14 +151,23 @@ def remove_orphans(
 def destroy_store(store: str | os.PathLike[str], *, timeout_s: float) -> None:
     """Remove a store whether or not its worktree exists; raise StoreFailed if an act was interrupted.
 
-    If the worktree exists, use `Shadow.destroy`, which recovers the act first.
+    If the worktree exists, use `Shadow.destroy`, which recovers the act first. A store that a newer version
+    wrote is refused with StoreTooNew.
     """
     path = _require_store(store)
+    refuse_newer(path)
     with Lock(StoreLayout(path).lock, timeout_s):
         if _is_interrupted(path):
             raise StoreFailed(path, "an operation was interrupted in it and cannot be recovered here")
         refuse_foreign(path)
         stores.remove(path)
+
+
+def refuse_newer(store: str) -> None:
+    """Raise StoreTooNew if a newer version wrote a store: this one cannot know what is at stake in it."""
+    refuse_newer_identity(store)
+    with suppress(StoreDamaged, StoreTooOld):
+        _read_timeline(store)
 
 
 def _require_store(store: str | os.PathLike[str]) -> str:

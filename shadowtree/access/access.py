@@ -285,7 +285,7 @@ class Access:
         existing = self.store
         while not os.path.isdir(existing):
             existing = os.path.dirname(existing)
-        require_free_space(existing, scan.pending_bytes, min_free=self.settings.min_free)
+        require_free_space(existing, scan.pending_bytes, min_free=self.settings.min_free, is_first=True)
         self.place.make_way(self.settings.lock_timeout)
         stores.create(self.store, self.worktree, lambda layout: create_journal(layout.timeline))
         return scan

@@ -58,6 +58,8 @@ def check(access: Access, progress: Progress | None, *, read_data: bool) -> Chec
         return CheckReport([])
     with suppress(ShadowError):  # If the store cannot be opened, the check below finds out why.
         access.open()
+    # On a full disk, an open timeline is locked against every other connection, even that of the check.
+    access.close_store()
     return check_store(
         Subject(access.store, access.worktree, access.locked_unopened, progress), read_data=read_data
     )

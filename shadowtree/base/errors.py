@@ -64,6 +64,21 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def count_changes(outcome: Any, ending: str = "") -> str:  # Any: an Outcome, from a package above
+    """Count the files that an act would delete, replace and create; `ending` is that of the verbs."""
+    created = len(outcome.created)
+    replaced = len(outcome.restored) - created
+    parts: list[str] = []
+    for verb, number in (("delete", len(outcome.deleted)), ("replace", replaced), ("create", created)):
+        if number:
+            told = f"{number:,}"
+            if not parts:
+                files = _count(outcome.covered, "file")
+                told = _count(number, "file") if verb == "create" else f"{told} of {files}"
+            parts.append(f"{verb}{ending} {told}")
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]])) or f"change{ending} no files"
+
+
 def describe_size(size_bytes: int) -> str:
     """Write a size in its largest unit: `512 B`, `1.5 KiB`, `20 MiB`."""
     size, unit = float(size_bytes), "B"
@@ -267,15 +282,8 @@ class NotConfirmed(Conflict):
         super().__init__([], outcome)
 
     def _describe(self) -> str:
-        return f"this would {self.what or self._describe_files()}; nothing was changed"
-
-    def _describe_files(self) -> str:
-        planned = self.outcome if self.plan is None else self.plan
-        deleted, restored = len(planned.deleted), len(planned.restored)
-        parts = [f"delete {deleted:,} of {_count(self.outcome.covered, 'file')}"] if deleted else []
-        if restored or not deleted:
-            parts.append(f"replace {restored:,}" if deleted else f"replace {_count(restored, 'file')}")
-        return " and ".join(parts)
+        what = self.what or count_changes(self.outcome if self.plan is None else self.plan.outcome)
+        return f"this would {what}; nothing was changed"
 
 
 class PlanOutdated(Conflict):
@@ -326,9 +334,17 @@ class OutOfSpace(ShadowError):
     """The disk is full, or less than `min_free` would stay free."""
 
     def __init__(
-        self, path: str, *, free: int | None = None, needed: int | None = None, min_free: int | None = None
+        self,
+        path: str,
+        *,
+        free: int | None = None,
+        needed: int | None = None,
+        min_free: int | None = None,
+        is_first: bool = False,
     ) -> None:
         self.path = path
+        self.is_first = is_first
+        """Whether there is no store yet, so that one on another disk would do."""
         self.free = free
         self.needed = needed
         self.min_free = min_free

@@ -21,12 +21,15 @@ def require_size_within_limits(worktree: str, scan: Scan, settings: Settings) ->
         raise WorktreeTooBig(worktree, setting="max_bytes", found=scan.bytes, limit=settings.max_bytes)
 
 
-def require_free_space(directory: str, needed: int, *, min_free: int) -> None:
-    """Raise OutOfSpace if writing `needed` bytes would leave less than `min_free` on a disk."""
+def require_free_space(directory: str, needed: int, *, min_free: int, is_first: bool = False) -> None:
+    """Raise OutOfSpace if writing `needed` bytes would leave less than `min_free` on a disk.
+
+    `is_first`: the store does not exist yet.
+    """
     with disk.store_errors(directory):
         free = free_bytes(directory)
     if free - needed < min_free:
-        raise OutOfSpace(directory, free=free, needed=needed, min_free=min_free)
+        raise OutOfSpace(directory, free=free, needed=needed, min_free=min_free, is_first=is_first)
 
 
 def without_reserve(settings: Settings) -> Settings:

@@ -17,11 +17,8 @@ from contextlib import AbstractContextManager, closing, suppress
 from shadowtree.base.errors import (
     Locked,
     OutOfSpace,
-    ShadowError,
     StoreDamaged,
     StoreFailed,
-    StoreTooNew,
-    StoreTooOld,
     UnsafePath,
 )
 from shadowtree.base.frozen import frozen, replace
@@ -162,7 +159,7 @@ class Check:
         try:
             self._check_ref()
         except StoreFailed as error:
-            self._add("ref", HEAD_REF, _describe(error))
+            self._add("ref", HEAD_REF, str(error))
         if self.timeline is not None:
             for fault in self.timeline.faults:
                 hurt = self.timeline.name_messages([fault.message])
@@ -217,7 +214,7 @@ class Check:
 
     def _check_timeline(self) -> None:
         path = self.layout.timeline
-        if not os.path.exists(path):
+        if not os.path.isfile(path):
             self._add("timeline", "timeline.db", "the timeline is missing")
             return
         try:
@@ -230,11 +227,8 @@ class Check:
                     self._add(
                         "journaled", content.name, f"the copy of {content.name} in the timeline is damaged"
                     )
-        except (OutOfSpace, StoreTooNew, StoreTooOld):
-            # That says nothing about whether the store is sound.
-            raise
-        except ShadowError as error:
-            self._add("timeline", "timeline.db", _describe(error))
+        except StoreDamaged as error:  # Other errors say nothing about whether the store is sound.
+            self._add("timeline", "timeline.db", error.what)
             return
         if self.timeline.intents:
             acts = (
@@ -357,7 +351,3 @@ class Check:
 
     def _add_harmless(self, kind: str, what: str, message: str) -> None:
         self.harmless.append(Problem(kind, what, message))
-
-
-def _describe(error: ShadowError) -> str:
-    return error.what if isinstance(error, StoreDamaged) else str(error)

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 
-from shadowtree.base.errors import OutOfSpace, ShadowError, StoreDamaged
+from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import Change
 from shadowtree.results.reports import HurtMessage
@@ -158,11 +158,8 @@ class TimelineRows:
                     yield decode(row)
                 except (AttributeError, TypeError, ValueError) as error:
                     self._add_row_fault(table.name, row, error)
-        except OutOfSpace:
-            # SQLite needs some disk space to read, so this proves nothing about the timeline.
-            raise
-        except ShadowError as error:
-            self._add_file_fault(error.what if isinstance(error, StoreDamaged) else str(error))
+        except StoreDamaged as error:  # Other errors, such as a full disk, prove nothing about the timeline.
+            self._add_file_fault(error.what)
 
     def _add_file_fault(self, why: str) -> None:
         self.is_file_damaged = True

@@ -362,7 +362,7 @@ def _describe_value(error: click.UsageError) -> str | None:
         return f"{name} is missing; it is one of {', '.join(parameter.type.choices)}"
     if isinstance(parameter.type, click.IntRange):
         least, most = parameter.type.min, parameter.type.max
-        return f"{name} must be {least} " + ("or more" if most == COUNT.max else f"to {most}")
+        return f"{name} must be {least} to " + (f"{most:,}" if most == COUNT.max else f"{most}")
     if isinstance(parameter.type, click.Choice):
         return f"{name} must be one of {', '.join(parameter.type.choices)}"
     return None

@@ -68,7 +68,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.WorktreeTooBig: Answer(
         FAILED, "exclude files in .shadowtreeignore, or add --set {error.setting}={error.found}"
     ),
-    errors.OutOfSpace: Answer(FAILED, "free some space, or use --store on another disk"),
+    errors.OutOfSpace: Answer(FAILED, "free some space"),
     errors.UnsafePath: Answer(FAILED, "use --store with a directory that only you can write to"),
     errors.StoreFailed: Answer(FAILED),
     errors.WorktreeFailed: Answer(FAILED),
@@ -85,6 +85,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
 
 
 _WITHOUT_OPEN = "run 'shadowtree begin' first"
+_WITHOUT_ROOM = "free some space, or use --store on another disk"
 _IN_THE_WAY = "move them away, or use 'shadowtree resume' with --on-conflict overwrite"
 
 
@@ -149,6 +150,8 @@ def _advise(error: BaseException) -> str | None:
         return _WITHOUT_OPEN
     if isinstance(error, errors.WorktreeMoved):
         return _offer_to_adopt(error)
+    if isinstance(error, errors.OutOfSpace) and error.__dict__.get("is_first"):
+        return _WITHOUT_ROOM
     if not isinstance(error, errors.Conflict) or not error.conflicts:
         return None
     if all("resume" in conflict.advice for conflict in error.conflicts):

@@ -39,6 +39,7 @@ def _run(words: list[str]) -> int:
     try:
         exit_code = _run_and_report(words)
         _flush()
+        exit_code = _report_lost_output(exit_code)
     except KeyboardInterrupt as error:  # while the last output was written
         from shadowtree.cli.errors import report
         from shadowtree.cli.output import drop_output
@@ -81,6 +82,12 @@ def _flush() -> None:
 
     with while_read():
         sys.stdout.flush()
+
+
+def _report_lost_output(exit_code: int) -> int:
+    from shadowtree.cli.output import report_lost_output
+
+    return report_lost_output(exit_code)
 
 
 def _asks_for_json(words: list[str]) -> bool:

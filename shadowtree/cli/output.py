@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from time import monotonic, time_ns
 
 from shadowtree.base.display import escape
+from shadowtree.base.errors import describe
+from shadowtree.cli.exit_codes import FAILED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ _is_answer = True
 """The command is run for its output, which is not just a report of what it did."""
 _colour = "auto"
 _has_pager = False
+_lost: OSError | None = None
+"""Why results could not be written."""
 
 
 # Results
@@ -196,11 +200,28 @@ class ProgressBar:
 
 @contextmanager
 def while_read() -> Iterator[None]:
-    """Stop writing results, without an error, when the reader closes the pipe, as `head` does."""
+    """Stop writing results, without an error, when the reader closes the pipe, as `head` does.
+
+    Another error must not look as if the command had failed: `report_lost_output` reports it at the end.
+    """
+    global _lost
     try:
         yield
     except BrokenPipeError:
         _lead_nowhere(sys.stdout)
+    except OSError as error:
+        _lost = error
+        _lead_nowhere(sys.stdout)
+
+
+def report_lost_output(exit_code: int) -> int:
+    """Report if results could not be written, unless the command failed; return the exit code."""
+    global _lost
+    error, _lost = _lost, None
+    if error is None or exit_code:
+        return exit_code
+    say(f"the command is done, but its output could not be written: {describe(error)}")
+    return FAILED
 
 
 def drop_output() -> None:

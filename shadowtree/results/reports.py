@@ -246,7 +246,8 @@ class KnownStore(Result):
     """None if it cannot be read."""
     state: WorktreeState
     bytes: int
-    messages: int
+    messages: int | None
+    """None if they cannot be counted."""
     used_ms: int | None
     """When something was last recorded in it, if known."""
     doubt: str | None

@@ -38,7 +38,7 @@ from shadowtree.base.paths import (
 )
 from shadowtree.results.messages import Skipped
 from shadowtree.results.outcomes import ConflictingPath, Hunk
-from shadowtree.revert.wanted import Wanted
+from shadowtree.revert.wanted import Wanted, describe_edit
 from shadowtree.text.merge import Merge, NotMerged, merge_text, write_markers
 
 TYPE_CHECKING = False
@@ -344,16 +344,7 @@ def _find_edit(want: Wanted, present: PathState | None) -> str | None:
     if present == expected:
         return None
     after = f" after {want.last}" if want.last else " in the meantime"
-    if expected is None:
-        return f"it was created{after}"
-    if present is None:
-        return f"it was deleted{after}"
-    if present.is_directory or expected.is_directory or present.is_link != expected.is_link:
-        kind = "a directory" if present.is_directory else "a link" if present.is_link else "a file"
-        return f"it was replaced by {kind}{after}"
-    if present.blob == expected.blob:
-        return f"its permissions were changed{after}"
-    return f"it was edited{after}"
+    return f"{describe_edit(expected, present)}{after}"
 
 
 # Merging

@@ -170,7 +170,7 @@ def _find_revert(history: History, request: Revert) -> Target:
         travel = choose_only(position, row, history.journal.newest_number(row.session), find)
     else:
         travel = choose_revert(position, row, find)
-    if not travel.messages and (request.only or not request.is_part):
+    if not travel.messages and (request.only or request.step is None):
         return _nothing(history, REVERT, f"nothing to revert: {row.id!r} is not active")
     if request.step is not None and not travel.back:
         raise InvalidInput(f"message {row.id!r} is not active, so its steps cannot be reverted")

@@ -153,6 +153,20 @@ def want_tree(changes: Iterable[Change]) -> list[Wanted]:
     return found
 
 
+def describe_edit(recorded: PathState | None, found: PathState | None) -> str:
+    """Describe how somebody changed a path from its recorded state."""
+    if recorded is None:
+        return "it was created"
+    if found is None:
+        return "it was deleted"
+    if found.is_directory or recorded.is_directory or found.is_link != recorded.is_link:
+        kind = "a directory" if found.is_directory else "a link" if found.is_link else "a file"
+        return f"it was replaced by {kind}"
+    if found.blob == recorded.blob:
+        return "its permissions were changed"
+    return "it was edited"
+
+
 def narrow(wanted: Iterable[Wanted], paths: Collection[RelPath]) -> list[Wanted]:
     """Keep only these paths and those below them."""
     return [want for want in wanted if is_among(want.path, paths)]
@@ -259,7 +273,9 @@ class _Path:
         if isinstance(self._last, Unknown) or change.old == self._last:
             return None
         # If there are several edits, the first one is reported.
-        return self._edited.get(self._last) or f"it was edited between {self._label} and {event.label}"
+        return self._edited.get(self._last) or (
+            f"{describe_edit(self._last, change.old)} between {self._label} and {event.label}"
+        )
 
     def want(self, target: Answer, edits: list[Change], doubt: str | None, *, is_merged: bool) -> Wanted:
         """Return what the path should become, with the edits that lead there."""

@@ -22,6 +22,7 @@ from shadowtree.base.paths import (
     Unknown,
     ancestors,
     find_twins,
+    is_own_temporary,
     parent_of,
     to_text,
 )
@@ -444,9 +445,15 @@ def _errors(path: RelPath) -> Iterator[None]:
         yield
     except OSError as error:
         if is_full(error):
-            raise OutOfSpace(to_text(path)) from error
-        raise WorktreeFailed(to_text(path), describe(error)) from error
+            raise OutOfSpace(_name(path)) from error
+        raise WorktreeFailed(_name(path), describe(error)) from error
     except Vanished as error:
-        raise WorktreeFailed(to_text(path), "its directory no longer exists") from error
+        raise WorktreeFailed(_name(path), "its directory no longer exists") from error
     except Unreadable as error:
-        raise WorktreeFailed(to_text(path), error.reason) from error
+        raise WorktreeFailed(_name(path), error.reason) from error
+
+
+def _name(path: RelPath) -> str:
+    """Name a path in an error: a temporary, which users do not know, by its directory."""
+    is_temporary = is_own_temporary(path.rpartition(b"/")[2])
+    return to_text(parent_of(path) if is_temporary else path) or "."

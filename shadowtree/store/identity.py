@@ -28,6 +28,7 @@ from __future__ import annotations
 import os
 from binascii import crc32
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from shadowtree.base.errors import (
     ShadowError,
@@ -100,6 +101,16 @@ def read_identity(store: str) -> Identity:
         # Only a newer format, refused above, may have its checksum elsewhere.
         raise StoreDamaged(f"{path} has no checksum")
     return found
+
+
+def refuse_newer_identity(store: str) -> None:
+    """Raise StoreTooNew if the identity of a store names a newer format, even with a checksum that is wrong.
+
+    A newer version may compute it in another way.
+    """
+    content = disk.read_if_there(f"{store}/{IDENTITY}") or b""
+    with suppress(StoreTooOld, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        _parse(store, content)
 
 
 def _parse(store: str, content: bytes) -> Identity:

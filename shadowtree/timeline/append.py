@@ -351,7 +351,8 @@ class SessionWriter:
                 f"you can still switch to its last message, {session.find(branch.tip).id!r}"
             )
         if self._has_new_branch and warns_from <= len(branches) <= most:
-            self.warnings.append(f"this session has {len(branches):,} branches; it keeps at most {most:,}")
+            noun = "branch" if len(branches) == 1 else "branches"
+            self.warnings.append(f"this session has {len(branches):,} {noun}; it keeps at most {most:,}")
 
     def rename_branch(self, name: str, new: str) -> Branch:
         """Rename a branch."""

@@ -720,6 +720,13 @@ def test_from_so_many_branches_on_a_session_is_told(worktree: Path) -> None:
     assert "3 branches" in told[2][0]
 
 
+def test_a_single_branch_is_no_plural(worktree: Path) -> None:
+    with Shadow(worktree, settings={**SETTINGS, "warn_branches": 1}) as shadow:
+        record(shadow, "m0", {"a": "0"}, text="try 0")
+
+        assert archive_by_begin(shadow, 1) == ["this session has 1 branch; it keeps at most 20"]
+
+
 def test_by_default_twenty_branches_are_kept(shadow: Shadow) -> None:
     record(shadow, "m0", {"a": "0"}, text="try 0")
     told = [archive_by_begin(shadow, number) for number in range(1, 22)]

@@ -8,11 +8,13 @@ import sqlite3
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from shadowtree import AsyncShadow, CheckReport, NotWrapped, Shadow, StoreDamaged
+from shadowtree import AsyncShadow, CheckReport, NotWrapped, Shadow, StoreDamaged, StoreFailed
 from shadowtree.results.reports import Forgotten
 from shadowtree.store.git_format import blob_id
 from shadowtree.store.lock import Lock
@@ -915,6 +917,21 @@ def test_what_was_found_is_told_while_somebody_else_is_at_work(recorded: Shadow)
     assert kinds(report) == {"head"}
     assert [problem.kind for problem in report.harmless] == ["locked"]
     assert "could not be verified again" in report.harmless[0].message
+
+
+def test_a_timeline_that_another_program_has_locked_is_a_failure_and_no_damage(
+    recorded: Shadow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded.close()
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0))
+    with closing(sqlite3.connect(recorded.store / "timeline.db")) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN IMMEDIATE")
+
+        with pytest.raises(StoreFailed, match="database is locked"):
+            recorded.check()
+
+    assert recorded.check().ok
 
 
 def test_a_dry_run_is_of_a_repair(terminal: Terminal) -> None:

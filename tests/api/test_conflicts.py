@@ -902,6 +902,23 @@ def test_work_that_an_unrevert_overwrote_is_still_in_the_store(shadow: Shadow, w
     assert_tree(worktree, {"x": "user"})
 
 
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_reason_is_the_same_after_an_undo_that_was_reversed(
+    shadow: Shadow, worktree: Path, case: Case
+) -> None:
+    play(shadow, worktree, case)
+    with pytest.raises(Conflict) as first:
+        shadow.undo()
+    shadow.undo(on_conflict="overwrite")
+    shadow.unrevert()
+
+    with pytest.raises(Conflict) as second:
+        shadow.undo()
+
+    told, _, _ = first.value.conflicts[0].reason.partition(" after ")
+    assert second.value.conflicts[0].reason == f"{told} between message 'm1' and the last undo"
+
+
 def test_a_conflict_says_how_to_get_back_what_an_overwrite_takes(shadow: Shadow, worktree: Path) -> None:
     make_tree(worktree, {"x": "0"})
     with shadow.message("m1"):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sqlite3
 import subprocess
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -149,13 +153,50 @@ def test_destroy_takes_the_store_of_a_worktree_that_is_gone(terminal: Terminal, 
 
 @pytest.mark.parametrize("file", ["timeline.db", "shadowtree.json"])
 def test_destroy_takes_a_damaged_store(terminal: Terminal, project: Path, file: str) -> None:
+    """It says only what it knows: whose store it is may be lost too."""
     terminal.run("track")
     store = store_of(project)
     (store / file).write_bytes(b"nonsense" * 1000)
+    known = f"for {project}" if file == "timeline.db" else f"in {store}"
+    named = f"the store of {project}" if file == "timeline.db" else f"the store {store}"
 
-    terminal.run("destroy", "--yes")
+    terminal.run("destroy", exit_code=13)
+    assert f"everything recorded {known} (an unknown number of messages, " in terminal.err
+    assert terminal.run("destroy", "--yes").startswith(f"Removed {named} (")
 
     assert not store.exists()
+
+
+def make_identity_newer(store: Path) -> None:
+    path = store / "shadowtree.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+
+
+def make_identity_newer_with_another_checksum(store: Path) -> None:
+    path = store / "shadowtree.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+
+
+def make_timeline_newer(store: Path) -> None:
+    with closing(sqlite3.connect(store / "timeline.db")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    "make_newer", [make_identity_newer, make_identity_newer_with_another_checksum, make_timeline_newer]
+)
+@pytest.mark.parametrize("more", [["--yes"], ["--dry-run"], ["--all", "--yes"]], ids=" ".join)
+def test_destroy_refuses_a_store_of_a_newer_version(
+    terminal: Terminal, project: Path, make_newer: Callable[[Path], None], more: list[str]
+) -> None:
+    terminal.run("snapshot", "m1")
+    store = store_of(project)
+    make_newer(store)
+
+    shown = terminal.run("destroy", *more, exit_code=1)
+
+    assert "has format 99, but this version reads formats up to " in shown + terminal.err
+    assert store.exists()
 
 
 @pytest.fixture

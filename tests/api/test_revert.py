@@ -829,6 +829,19 @@ def test_no_step_of_a_message_that_is_not_in_force_is_reverted(stepped: Shadow, 
     assert manifest(worktree) == before
 
 
+def test_a_path_of_a_message_that_is_not_active_is_not_called_unchanged(
+    shadow: Shadow, worktree: Path
+) -> None:
+    for number in ("1", "2"):
+        with shadow.message(f"m{number}"):
+            make_tree(worktree, {"a": number})
+    shadow.undo()
+
+    outcome = shadow.revert("m2", paths=["a"])
+
+    assert outcome.notes == ["nothing to revert: 'm2' is not active"]
+
+
 def test_a_step_of_the_open_message_can_be_reverted(shadow: Shadow, worktree: Path) -> None:
     shadow.begin("m1")
     with shadow.step("good"):

@@ -525,12 +525,34 @@ def test_a_failure_is_told_though_nobody_reads_the_result(worktree: Path) -> Non
     assert done.stderr.startswith(b"shadowtree: 1 path in conflict")
 
 
-def test_a_full_disk_under_the_output_is_told(worktree: Path) -> None:
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run([*COMMAND, "track", "--json"], stdout=full, stderr=subprocess.PIPE, check=False)
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["at the end", "at once"])
+def test_a_full_disk_under_the_output_is_told(worktree: Path, unbuffered: str) -> None:
+    """It must not look as if the undo had failed."""
+    main(["begin", "m1"])
+    (worktree / "new.txt").write_text("by m1\n")
+    main(["end"])
 
-    assert done.returncode == 1
-    assert done.stderr == b"shadowtree: No space left on device\n"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "undo"],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+
+    told = b"the command is done, but its output could not be written: no space left on device"
+    assert (done.returncode, done.stderr) == (1, b"shadowtree: " + told + b"\n")
+    assert not (worktree / "new.txt").exists()
+
+
+def test_a_full_disk_under_the_output_does_not_hide_a_failure(worktree: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*COMMAND, "undo", "--json"], stdout=full, stderr=subprocess.PIPE, check=False)
+
+    assert done.returncode == 10
+    assert done.stderr.count(b"\n") == 1
+    assert b"not wrapped" in done.stderr
 
 
 def test_closed_standard_streams_harm_nothing(worktree: Path) -> None:

@@ -130,6 +130,12 @@ def test_less_than_asked_for_is_explained(outcome: Outcome, turns: int | None, t
         ({"deleted": ["x"] * 12}, "This deletes 12 of 14 files"),
         ({"deleted": ["x"] * 12, "restored": ["y"]}, "This deletes 12 of 14 files and replaces 1"),
         ({"restored": ["y"]}, "This replaces 1 of 14 files"),
+        ({"restored": ["y"], "created": ["y"]}, "This creates 1 file"),
+        (
+            {"deleted": ["x"] * 12, "restored": ["y", "z"], "created": ["z"]},
+            "This deletes 12 of 14 files, replaces 1 and creates 1",
+        ),
+        ({}, "This changes no files"),
     ],
 )
 def test_the_question_has_the_figures(fields: dict[str, object], told: str) -> None:
@@ -464,6 +470,22 @@ def test_restore_asks_whenever_it_changes_something(terminal: Terminal, project:
     terminal.run("restore", "msg_1^", "--yes")
 
     assert _files(project) == ORIGINAL
+
+
+@pytest.mark.parametrize("turns", ["0", "9999999999"])
+def test_a_wrong_number_of_turns_is_refused_with_both_limits(terminal: Terminal, turns: str) -> None:
+    terminal.run("undo", turns, exit_code=2)
+
+    assert "TURNS must be 1 to 999,999,999; see 'shadowtree undo --help'" in terminal.err
+
+
+def test_restore_says_that_it_creates_files(terminal: Terminal, project: Path) -> None:
+    terminal.run("snapshot", "msg_1")
+    (project / "a.txt").unlink()
+
+    terminal.run("restore", "msg_1", exit_code=13)
+
+    assert terminal.err.startswith("shadowtree: this would create 1 file; nothing was changed")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from contextlib import suppress
 import click
 
 import shadowtree
-from shadowtree.all_stores import describe_store, destroy_store, gc_all, remove_orphans
+from shadowtree.all_stores import describe_store, destroy_store, gc_all, refuse_newer, remove_orphans
 from shadowtree.base.errors import (
     InvalidInput,
     NotConfirmed,
@@ -179,6 +179,7 @@ def destroy(shared: Shared, is_all: bool, yes: bool, dry_run: bool) -> int:
             raise InvalidInput("--all cannot be combined with --store")
         return _destroy_all(shared, is_agreed=yes, dry_run=dry_run)
     known = _find_store(shared)
+    refuse_newer(known.store)
     destroyed = _Destroyed(known.store, known.worktree, known.bytes, dry_run=True)
     if not dry_run:
         folder = os.path.basename(known.worktree or known.store) or os.path.basename(known.store)
@@ -186,7 +187,7 @@ def destroy(shared: Shared, is_all: bool, yes: bool, dry_run: bool) -> int:
             raise NotConfirmed(destroyed, view.describe_destroying(known))
         _destroy(shared, known)
     verb = "Would remove" if dry_run else "Removed"
-    line = f"{verb} the store of {escape(known.worktree or known.store)} ({describe_size(known.bytes)})"
+    line = f"{verb} {view.name_store(known)} ({describe_size(known.bytes)})"
     emit(replace(destroyed, dry_run=dry_run), [line])
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from shadowtree.base.errors import count_changes
 from shadowtree.cli.format import LISTED, count, cut, escape, escape_line, list_first
 from shadowtree.cli.output import paint
 from shadowtree.cli.views.status import list_skipped, list_unprotected, render_diff, summarise_skipped
@@ -111,11 +112,7 @@ def describe_later(messages: Sequence[str]) -> str:
 
 def describe_plan(outcome: Outcome) -> str:
     """Describe what the user has to confirm."""
-    deleted, restored = len(outcome.deleted), len(outcome.restored)
-    files = count(outcome.covered, "file")
-    if not deleted:
-        return f"This replaces {restored:,} of {files}"
-    return f"This deletes {deleted:,} of {files}" + (f" and replaces {restored:,}" if restored else "")
+    return f"This {count_changes(outcome, 's')}"
 
 
 def _describe_act(outcome: Outcome, target: str | None, *, is_part: bool) -> str:

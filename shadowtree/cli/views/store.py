@@ -123,8 +123,14 @@ def render_destroyed(removal: reports.Removal) -> Iterator[str]:
 
 def describe_destroying(known: reports.KnownStore) -> str:
     """Say what is about to be removed."""
-    what = f"{count(known.messages, 'message')}, {describe_size(known.bytes)}"
-    return f"permanently remove everything recorded for {escape(known.worktree or known.store)} ({what})"
+    number = "an unknown number of messages" if known.messages is None else count(known.messages, "message")
+    where = f"for {escape(known.worktree)}" if known.worktree else f"in {escape(known.store)}"
+    return f"permanently remove everything recorded {where} ({number}, {describe_size(known.bytes)})"
+
+
+def name_store(known: reports.KnownStore) -> str:
+    """Name a store by its worktree if that is known, else by its own path."""
+    return f"the store of {escape(known.worktree)}" if known.worktree else f"the store {escape(known.store)}"
 
 
 def describe_orphans(orphans: Sequence[reports.KnownStore]) -> str:
