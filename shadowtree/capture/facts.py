@@ -36,6 +36,9 @@ SUBTREE_PREFIX = b"="
 ANYTHING = b"*\n"
 """Replaces rules whose text was purged: they may have left out anything that the tree does not hold."""
 
+HOLDS_STORES = "shadowtree keeps its stores there"
+"""Why a directory is skipped that users need not hear of, though what it contains is unknown."""
+
 _PLAIN, _EXEC = 0o644, 0o755
 
 

@@ -272,7 +272,12 @@ def is_listing_good(cached: Directory, stamp: DirectoryStamp, mode: int, fd: int
 
 def are_rules_same(cached: Directory, policy: Policy) -> bool:
     """Return whether no verdict in a directory can have changed."""
-    return cached.rules_key == policy.rules_key and cached.tracked_key in (None, policy.tracked_key)
+    if cached.rules_key != policy.rules_key:
+        return False
+    if cached.tracked_key is not None or not policy.has_new_index:
+        return cached.tracked_key in (None, policy.tracked_key)
+    # No index decided anything here so far, but one that changed may track a path that is missing.
+    return not policy.find_missing({*cached.names, *(name for name, _ in cached.subdirectories)})
 
 
 def doubt(cached: Directory, told: Collection[bytes]) -> Directory:

@@ -29,6 +29,7 @@ from shadowtree.capture.directories import GIT_IGNORE, ID_SIZE, STAMP_SIZE, Dire
 from shadowtree.capture.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
+    HOLDS_STORES,
     IGNORE_BLOB,
     RULES_BLOB,
     SUBTREE_PREFIX,
@@ -247,7 +248,8 @@ def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Ch
         if old.tree == new.tree and old.facts_id == new.facts_id:
             continue
         # A name that one of the two skipped may be known in the other.
-        skipped = {name for name in (*old.facts.skipped, *new.facts.skipped) if name}
+        skips = {*old.facts.skipped.items(), *new.facts.skipped.items()}
+        skipped = {name for name, reason in skips if name and reason != HOLDS_STORES}
         for name in _names_changed(old, new) | skipped:
             _add(changes, join(path, name), old.state(name), new.state(name))
         for name in old.subdirectories | new.subdirectories:

@@ -35,6 +35,7 @@ from shadowtree.base.paths import (
     to_text,
 )
 from shadowtree.capture.directories import NORMAL, STAMP_SIZE, Census, Directory, RulesKey, leaves_out
+from shadowtree.capture.facts import HOLDS_STORES
 from shadowtree.capture.list_directory import (
     Lister,
     are_rules_same,
@@ -199,12 +200,13 @@ class Scan:
     def skipped(self) -> list[tuple[str, str]]:
         """List the paths that the rules would have covered, with the reason why they are not, sorted.
 
-        Every scan visits the directories with skipped paths, so the list is complete.
+        Every scan visits the directories with skipped paths, so the list is complete. Stores are not listed.
         """
         return sorted(
             (to_text(join(directory.path, name) if name else directory.path), reason)
             for directory in self.directories.values()
             for name, reason in directory.skipped
+            if reason != HOLDS_STORES
         )
 
     def _replaced(self) -> Iterator[Directory]:
@@ -310,8 +312,8 @@ class _Scanner:
 
     def visit(
         self, path: RelPath, mode: int, above: Policy | None, *, is_whole: bool
-    ) -> tuple[Directory, Policy, bool] | None:
-        """Return a directory, the rules inside it and whether it changed; None: it must not be covered."""
+    ) -> tuple[Directory, Policy, bool]:
+        """Return a directory, the rules inside it and whether it changed."""
         cached = None if self._known is None else self._known.get(path)
         if path == ROOT:
             self._rule_files.read_root(self._cursor.enter(ROOT))
@@ -322,7 +324,7 @@ class _Scanner:
         fd = self._cursor.enter(path)
         status = os.fstat(fd)
         if (status.st_dev, status.st_ino) in self._private:
-            return None
+            raise Unreadable(HOLDS_STORES)
         if self._add_watch is not None and (not leaves_out(mode) or (cached is not None and cached.names)):
             # Before anything is read, so that every later change is reported.
             self._add_watch(path, fd)

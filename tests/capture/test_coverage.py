@@ -181,6 +181,28 @@ def test_the_store_is_never_covered(worktree: Path) -> None:
     assert first == again == {".shadowtreeignore", "a"}
 
 
+def test_a_file_beside_the_stores_is_unknown_and_stays(
+    worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been there before it was covered, but nobody wants to hear of the stores themselves."""
+    make_tree(worktree, {"a": "1", "stores": {"kept": {"note": "1"}}})
+
+    def open_shadow(stores: Path) -> Shadow:
+        monkeypatch.setenv("SHADOWTREE_HOME", str(stores))
+        return Shadow(worktree, store=tmp_path / "st", allow_broad=True, settings={"min_free": 0})
+
+    with open_shadow(worktree / "stores") as shadow:
+        begun = shadow.begin("m1")
+        make_tree(worktree, {"a": "2"})
+    with open_shadow(tmp_path / "elsewhere") as shadow:
+        message = shadow.end()
+        undone = shadow.undo()
+
+    assert begun.skipped == []
+    assert [skip.path for skip in message.skipped] == ["stores/kept/note"]
+    assert undone.deleted == []
+
+
 # 2. Files that an index tracks
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from shadowtree.base.limits import Limits
 from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, Unknown
 from shadowtree.capture import capture
 from shadowtree.results.messages import make_patch
-from shadowtree.store.git_format import object_id
+from shadowtree.store.git_format import blob_id, object_id
 from shadowtree.store.objects import Scratch
 from tests.support.referee import assert_sound_store, git, init
 from tests.support.trees import executable, file, link, make_tree
@@ -470,6 +471,23 @@ def test_a_tracked_file_that_is_ignored_can_be_deleted_and_come_back(
     back = changes(shadow, without)
 
     assert (gone, back) == ({path: "deleted"}, {path: "added"})
+
+
+# The directory is old enough for the cache to trust its stamp.
+@pytest.mark.limits(Limits(file_clock_ns=lambda: time.time_ns() + 3_600_000_000_000))
+def test_a_missing_file_that_an_index_tracks_from_now_on_is_known_to_be_absent(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """As after `git reset --mixed`, which leaves the directory as it is."""
+    init(worktree)
+    make_tree(worktree, {".gitignore": "*.log\n", "a": "1"})
+    git("add", ".gitignore", "a", cwd=worktree)
+    shadow.track()
+    git("update-index", "--add", "--cacheinfo", f"100644,{blob_id(b'1').hex()},x.log", cwd=worktree)
+    tree = shadow.track()
+    make_tree(worktree, {"x.log": "1"})
+
+    assert changes(shadow, tree) == {"x.log": "added"}
 
 
 def test_rules_that_did_not_count_then_do_not_count_in_a_patch(shadow: Shadow, worktree: Path) -> None:

@@ -64,6 +64,8 @@ class TrackedNames:
         """Where the top of a repository inside the worktree is."""
         self.digest = b""
         """Identifies the set of names, without reading the index."""
+        self.is_new = True
+        """Whether the names may be others than at the last recorded scan."""
 
     @cached_property
     def tracked(self) -> Tracked:
@@ -171,6 +173,11 @@ class Policy:
             # Entered in any case: a repository in it would track files of its own.
             return EXCLUDED, True
         return NORMAL, True
+
+    @property
+    def has_new_index(self) -> bool:
+        """Whether an index may track other names than at the last recorded scan."""
+        return any(index.is_new for index in self.indexes)
 
     def find_missing(self, names: set[bytes]) -> list[bytes]:
         """List the paths that indexes track in or below this directory and that do not exist.

@@ -140,12 +140,13 @@ class RuleFiles:
         return self._root_rules.veil(self.tombstones.blobs)
 
     def lasting_indexes(self, started_ns: int) -> dict[bytes, IndexState]:
-        """Return the states of indexes that cannot change after `started_ns` without a new stamp."""
-        return {
-            key: state
-            for key, state in self.indexes.items()
-            if state[0] is None or not is_racy(max(state[0][0::5]), max(state[0][1::5]), started_ns)
-        }
+        """Return the states of indexes, without stamps that may stay the same if an index changes again."""
+        lasting: dict[bytes, IndexState] = {}
+        for key, (stamp, digest, problem) in self.indexes.items():
+            if stamp is not None and is_racy(max(stamp[0::5]), max(stamp[1::5]), started_ns):
+                stamp = None
+            lasting[key] = (stamp, digest, problem)
+        return lasting
 
     def tells_purged(self, directory: Directory) -> bool:
         """Return whether the rules of a directory contain a purged text."""
@@ -155,15 +156,15 @@ class RuleFiles:
     def _note_index(self, index: TrackedNames) -> TrackedNames:
         """Set the digest of an index, which is only read if it changed; return the index."""
         key = index.repository.git_dir
-        stamp, digest, problem = self._known_indexes.get(key, (None, b"", None))
+        stamp, known, problem = self._known_indexes.get(key, (None, b"", None))
         # The stamp is taken before the index is read, so the next scan notices a change in between.
-        now = index_stamp(index.repository)
+        now, index.digest = index_stamp(index.repository), known
         if stamp is None or stamp != now:
-            digest, problem = index.tracked.digest, index.tracked.problem
+            index.digest, problem = index.tracked.digest, index.tracked.problem
+        index.is_new = index.digest != known
         if problem is not None:
             self.warnings.append(f"{os.fsdecode(key)}: {problem}")
-        self.indexes[key] = (now, digest, problem)
-        index.digest = digest
+        self.indexes[key] = (now, index.digest, problem)
         return index
 
     def _read_own(self, fd: int) -> bytes:
