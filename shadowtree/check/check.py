@@ -45,12 +45,12 @@ from shadowtree.store.directory import (
     StoreLayout,
     find_faults,
     has_other_notes,
-    list_refs,
 )
 from shadowtree.store.files import StoreFile, find_lone_indexes, list_files
 from shadowtree.store.git_format import EMPTY_TREE, PackBytes
 from shadowtree.store.objects import Objects
 from shadowtree.store.packs.pack_writer import has_same_bytes, list_unkept
+from shadowtree.store.refs import list_refs
 from shadowtree.system import disk
 
 _KINDS = {"shadowtree.json": "identity", "config": "config", "HEAD": "head"}

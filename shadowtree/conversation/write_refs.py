@@ -9,7 +9,8 @@ from __future__ import annotations
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.conversation.ref_names import TRACKED, session_ref
 from shadowtree.conversation.write_commits import encode_conversation
-from shadowtree.store.directory import HEAD_REF, begin_ref, list_own_refs, list_refs
+from shadowtree.store.directory import HEAD_REF, begin_ref
+from shadowtree.store.refs import list_own_refs, list_refs
 from shadowtree.store.repo import ShadowRefs
 
 _HEAD = HEAD_REF.encode()

@@ -26,8 +26,9 @@ from shadowtree.purge.find import Find, Target, find, find_left, read_target
 from shadowtree.purge.redact import plan_redactions
 from shadowtree.purge.rewrite import Eraser
 from shadowtree.results.reports import Purged
-from shadowtree.store.directory import begin_ref, list_refs
+from shadowtree.store.directory import begin_ref
 from shadowtree.store.files import QUARANTINE, list_files
+from shadowtree.store.refs import list_refs
 from shadowtree.store.walk import Walker
 from shadowtree.system import disk
 from shadowtree.timeline.sqlite.schema import TreeRecord

@@ -27,7 +27,7 @@ from shadowtree.retention.policy import (
     join_choices,
     list_kept,
 )
-from shadowtree.store.directory import list_own_refs
+from shadowtree.store.refs import list_own_refs
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import compare_positions
 from shadowtree.timeline.sqlite.schema import Event, Position

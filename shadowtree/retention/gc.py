@@ -22,11 +22,11 @@ from time import monotonic
 
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.size_limits import require_free_space
-from shadowtree.store.directory import list_refs
 from shadowtree.store.git_format import deflate
 from shadowtree.store.packs.pack import Pack
 from shadowtree.store.packs.pack_writer import keep_again, list_unkept
 from shadowtree.store.packs.repack import Repacker
+from shadowtree.store.refs import list_refs
 from shadowtree.store.walk import Walker
 from shadowtree.system import disk
 from shadowtree.timeline.publish import remove_lists

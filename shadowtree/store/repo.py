@@ -41,7 +41,7 @@ from dulwich.refs import SYMREF, DiskRefsContainer, Ref, SymrefLoop, refname_is_
 from dulwich.repo import Repo
 
 from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, StoreFailed
-from shadowtree.store.directory import HEAD_REF, StoreLayout, begin_ref, list_own_refs, remove_dead_locks
+from shadowtree.store.directory import HEAD_REF, StoreLayout, begin_ref, remove_dead_locks
 from shadowtree.store.git_format import (
     EMPTY_TREE,
     KEEP_SUFFIX,
@@ -63,6 +63,7 @@ from shadowtree.store.packs.pack_writer import (
     name_pack,
     remove_pack,
 )
+from shadowtree.store.refs import list_own_refs
 from shadowtree.system import disk
 
 Locked = Callable[[], AbstractContextManager[object]]

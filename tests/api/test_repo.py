@@ -18,7 +18,7 @@ from dulwich.refs import Ref
 
 from shadowtree import AsyncShadow, NotWrapped, Shadow
 from shadowtree.base.limits import Limits
-from shadowtree.store.directory import OWN_REFS
+from shadowtree.store.refs import OWN_REFS
 from shadowtree.store.repo import ShadowRepo
 from tests.conversation.exports import ODD
 from tests.support.limits import TINY
