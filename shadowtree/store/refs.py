@@ -16,8 +16,7 @@ _ID = re.compile(rb"[0-9a-f]{40}")
 
 def list_refs(store: str) -> dict[bytes, bytes]:
     """Return the id of each ref's object, by ref; symbolic and broken refs are left out."""
-    packed = disk.read_if_there(os.path.join(store, "packed-refs")) or b""
-    found = {ref: bytes.fromhex(id.decode()) for id, ref in _PACKED_REF.findall(packed)}
+    found: dict[bytes, bytes] = {}
     with disk.store_errors(store):
         for directory, _, files in os.walk(os.path.join(store, "refs"), onerror=_raise_unless_gone):
             for name in files:
@@ -25,7 +24,9 @@ def list_refs(store: str) -> dict[bytes, bytes]:
                 content = (disk.read_if_there(path) or b"").strip()
                 if _ID.fullmatch(content):
                     found[os.fsencode(os.path.relpath(path, store))] = bytes.fromhex(content.decode())
-    return found
+    # After the files of single refs: git writes a ref there before it removes its file.
+    packed = disk.read_if_there(os.path.join(store, "packed-refs")) or b""
+    return {ref: bytes.fromhex(id.decode()) for id, ref in _PACKED_REF.findall(packed)} | found
 
 
 def list_own_refs(store: str) -> dict[bytes, bytes]:

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dulwich import porcelain
@@ -363,26 +364,53 @@ def test_idle_time_takes_nothing_of_the_users_for_ours(worktree: Path) -> None:
         assert shadow.repo[lone.id] == lone
 
 
-def test_a_ref_keeps_what_it_leads_to(shadow: Shadow, later: Shadow) -> None:
-    record(shadow, "m1")
-    repo = shadow.repo
-    blob, tree, commit = Blob.from_string(b"mine"), Tree(), Commit()
+def commit_mine(repo: ShadowRepo, content: bytes, *parents: ObjectID) -> ObjectID:
+    """Add a commit of the user, in a pack of its own; its tree has one file, `name`."""
+    blob, tree, commit = Blob.from_string(content), Tree(), Commit()
     tree.add(b"name", 0o100644, blob.id)
-    commit.tree, commit.message = tree.id, b"mine\n"
+    commit.tree, commit.message, commit.parents = tree.id, b"mine\n", list(parents)
     commit.author = commit.committer = b"x <x@y>"
     commit.author_time = commit.commit_time = commit.author_timezone = commit.commit_timezone = 0
     repo.object_store.add_objects([(blob, None), (tree, None), (commit, None)])
-    repo.refs[Ref(b"refs/heads/mine")] = commit.id
+    return commit.id
+
+
+MINE = Ref(b"refs/heads/mine")
+
+
+def test_a_ref_keeps_what_it_leads_to(shadow: Shadow, later: Shadow) -> None:
+    record(shadow, "m1")
+    shadow.repo.refs[MINE] = commit_mine(shadow.repo, b"mine")
 
     with later:
         later.gc()
 
-        assert read(later.repo, b"refs/heads/mine", b"name") == b"mine"
+        assert read(later.repo, MINE, b"name") == b"mine"
         assert later.check(read_data=True).ok
     git("--git-dir", shadow.store, "gc", "--prune=now", "--quiet")
     for path in shadow.store.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
-    assert read(shadow.repo, b"refs/heads/mine", b"name") == b"mine"
+    assert read(shadow.repo, MINE, b"name") == b"mine"
+
+
+def test_a_ref_keeps_what_it_leads_to_while_git_packs_refs(
+    shadow: Shadow, later: Shadow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(shadow, "m1")
+    shadow.repo.refs[MINE] = commit_mine(shadow.repo, b"mine")
+    walk = os.walk
+
+    def walk_late(top: str, **named: Any) -> Any:
+        if top == str(shadow.store / "refs"):
+            git("--git-dir", shadow.store, "pack-refs", "--all")
+        return walk(top, **named)
+
+    monkeypatch.setattr(os, "walk", walk_late)
+    with later:
+        later.gc()
+
+        assert read(later.repo, MINE, b"name") == b"mine"
+    (shadow.store / "packed-refs").chmod(0o600)
 
 
 def test_a_stream_that_was_interrupted_is_swept_when_it_is_old(shadow: Shadow) -> None:
