@@ -28,7 +28,6 @@ from shadowtree.purge.rewrite import Eraser
 from shadowtree.results.reports import Purged
 from shadowtree.store.directory import begin_ref
 from shadowtree.store.files import QUARANTINE, list_files
-from shadowtree.store.refs import list_refs
 from shadowtree.store.walk import Walker
 from shadowtree.system import disk
 from shadowtree.timeline.sqlite.schema import TreeRecord
@@ -244,7 +243,7 @@ def _require_nothing_left(opened: OpenStore) -> None:
     walker = Walker(opened.objects)
     for record in opened.journal.live_trees():
         walker.walk_trees((record.tree, record.facts), record.blobs_beside)
-    walker.walk_any(list_refs(opened.layout.store).values())
+    walker.walk_refs(opened.layout.store)
     opened.objects.refresh()
     packs = opened.objects.packs()
     names = {pack.name for pack in packs}

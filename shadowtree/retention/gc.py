@@ -26,7 +26,6 @@ from shadowtree.store.git_format import deflate
 from shadowtree.store.packs.pack import Pack
 from shadowtree.store.packs.pack_writer import keep_again, list_unkept
 from shadowtree.store.packs.repack import Repacker
-from shadowtree.store.refs import list_refs
 from shadowtree.store.walk import Walker
 from shadowtree.system import disk
 from shadowtree.timeline.publish import remove_lists
@@ -116,7 +115,7 @@ class Sweep:
                 (record.tree, record.facts), record.blobs_beside, deadline
             ):
                 return False
-        walker.walk_any(list_refs(opened.layout.store).values())
+        walker.walk_refs(opened.layout.store)
         for pack in self._list_young(opened):
             walker.walk_any(pack.ids())
         return True

@@ -17,7 +17,7 @@ from dulwich.object_store import tree_lookup_path
 from dulwich.objects import Blob, Commit, ObjectID, Tree
 from dulwich.refs import Ref
 
-from shadowtree import AsyncShadow, NotWrapped, Shadow
+from shadowtree import AsyncShadow, NotWrapped, Shadow, StoreDamaged
 from shadowtree.base.limits import Limits
 from shadowtree.store.refs import OWN_REFS
 from shadowtree.store.repo import ShadowRepo
@@ -375,6 +375,10 @@ def commit_mine(repo: ShadowRepo, content: bytes, *parents: ObjectID) -> ObjectI
     return commit.id
 
 
+def list_packs(shadow: Shadow) -> list[Path]:
+    return list((shadow.store / "objects" / "pack").glob("*.pack"))
+
+
 MINE = Ref(b"refs/heads/mine")
 
 
@@ -411,6 +415,66 @@ def test_a_ref_keeps_what_it_leads_to_while_git_packs_refs(
 
         assert read(later.repo, MINE, b"name") == b"mine"
     (shadow.store / "packed-refs").chmod(0o600)
+
+
+@pytest.mark.parametrize("is_packed", [False, True], ids=["file", "packed"])
+def test_gc_removes_nothing_while_a_ref_is_damaged(shadow: Shadow, later: Shadow, *, is_packed: bool) -> None:
+    record(shadow, "m1")
+    repo = shadow.repo
+    mine, other = commit_mine(repo, b"mine"), commit_mine(repo, b"other")
+    repo.refs[MINE], repo.refs[Ref(b"refs/heads/other")] = mine, other
+    if is_packed:
+        repo.refs.pack_refs(all=True)
+    damaged = shadow.store / ("packed-refs" if is_packed else "refs/heads/mine")
+    damaged.write_bytes(damaged.read_bytes().replace(mine, b"\x7f" + mine[1:]))
+
+    with later:
+        assert not later.check().ok
+        with pytest.raises(StoreDamaged):
+            later.gc()
+        assert mine in repo.object_store
+
+        assert later.repair().ok
+        later.gc()
+        assert later.repo.refs[Ref(b"refs/heads/other")] == other
+        assert read(later.repo, b"refs/heads/other", b"name") == b"other"
+
+
+def test_gc_removes_nothing_while_a_commit_in_the_middle_is_missing(shadow: Shadow, later: Shadow) -> None:
+    record(shadow, "m1")
+    repo = shadow.repo
+    first = commit_mine(repo, b"1")
+    packs = set(list_packs(shadow))
+    second = commit_mine(repo, b"2", first)
+    [lost] = set(list_packs(shadow)) - packs
+    repo.refs[MINE] = commit_mine(repo, b"3", second)
+    for path in (lost, lost.with_suffix(".idx"), lost.with_suffix(".keep")):
+        path.rename(shadow.store.parent / path.name)
+
+    with later:
+        assert second.decode() in later.check().problems[0].message
+        with pytest.raises(StoreDamaged):
+            later.gc()
+
+        assert first in later.repo.object_store
+    for path in (lost, lost.with_suffix(".idx"), lost.with_suffix(".keep")):
+        (shadow.store.parent / path.name).rename(path)
+
+
+def test_gc_works_in_a_store_with_a_shallow_history_and_a_submodule(shadow: Shadow, later: Shadow) -> None:
+    record(shadow, "m1")
+    tree, missing = Tree(), ObjectID(b"1" * 40)
+    tree.add(b"submodule", 0o160000, missing)
+    shadow.repo.object_store.add_object(tree)
+    shadow.repo.refs[Ref(b"refs/tags/tree")] = tree.id
+    shadow.repo.refs[MINE] = commit_mine(shadow.repo, b"mine", missing)
+    shadow.repo.update_shallow({shadow.repo.refs[MINE]}, None)
+
+    with later:
+        later.gc()
+
+        assert read(later.repo, MINE, b"name") == b"mine"
+        assert later.check(read_data=True).ok
 
 
 def test_a_stream_that_was_interrupted_is_swept_when_it_is_old(shadow: Shadow) -> None:
