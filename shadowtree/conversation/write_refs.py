@@ -10,8 +10,8 @@ from shadowtree.capture.open_store import OpenStore
 from shadowtree.conversation.ref_names import TRACKED, session_ref
 from shadowtree.conversation.write_commits import encode_conversation
 from shadowtree.store.directory import HEAD_REF, begin_ref
+from shadowtree.store.dulwich_refs import ShadowRefs
 from shadowtree.store.refs import is_own, read_refs
-from shadowtree.store.repo import ShadowRefs
 
 _HEAD = HEAD_REF.encode()
 
