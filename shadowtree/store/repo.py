@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import BinaryIO, NoReturn
 
 from dulwich.attrs import GitAttributes
@@ -61,7 +61,9 @@ from shadowtree.store.packs.pack_writer import (
     PackWriter,
     name_pack,
     remove_pack,
+    remove_temporary,
 )
+from shadowtree.store.packs.repack import verify
 from shadowtree.system import disk
 
 _MANY = 16
@@ -321,6 +323,7 @@ class ShadowObjectStore(DiskObjectStore):
         except BaseException:
             writer.abandon()
             raise
+        self._verify(file, writer)
         self._publish(file)
         for pack in small:
             # One that has everything that the others have is the same as the joined pack.
@@ -328,6 +331,16 @@ class ShadowObjectStore(DiskObjectStore):
                 disk.remove_file(pack.path)
                 remove_pack(self._packs, pack.name)
         self.objects.refresh()
+
+    def _verify(self, file: PackFile, writer: PackWriter) -> None:
+        """Read back a pack that replaces others; if it is not correct, remove it and raise StoreDamaged."""
+        paths = (os.path.join(self._packs, name) for name in (file.temporary, file.index))
+        try:
+            with closing(OurPack.open(*paths)) as pack:
+                verify([pack], [writer])
+        except BaseException:
+            remove_temporary(self._packs, file)
+            raise
 
     # Refused
 

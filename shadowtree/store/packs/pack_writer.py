@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from hashlib import sha1
 from io import BufferedRandom, FileIO
 
@@ -390,13 +390,8 @@ class IncomingPack(BufferedRandom):
         index = encode_pack_index(entries, checksum)
         file = PackFile(f"pack-{checksum.hex()}", os.path.basename(self._path))
         disk.write_file(os.path.join(self._directory, file.index), index)
-        pack = Pack.with_index(self._path, index)
-        try:
-            for span in pack.spans().values():
-                for _ in pack.stream_span(span):
-                    pass
-        finally:
-            pack.close()
+        with closing(Pack.with_index(self._path, index)) as pack:
+            pack.require_sound_entries()
         return file
 
 
