@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -337,16 +338,20 @@ def test_rows_that_cannot_be_are_found(recorded: Shadow, statement: str) -> None
     assert "timeline" in kinds(recorded.check())
 
 
-def test_a_damaged_index_of_the_timeline_is_written_anew(recorded: Shadow) -> None:
+def damage_index(recorded: Shadow) -> None:
+    """Replace an index by one that lacks rows: its entries look valid, so SQLite's check finds nothing."""
     change_timeline(recorded, "PRAGMA writable_schema = ON")
     with sqlite3.connect(recorded.store / "timeline.db") as connection:
         connection.execute("PRAGMA writable_schema = ON")
-        # An index that lacks rows: its entries look valid, so SQLite's check finds nothing.
         connection.execute(
             "UPDATE sqlite_schema SET sql = 'CREATE INDEX trees_by_id ON trees (facts)'"
             " WHERE name = 'trees_by_id'"
         )
     connection.close()
+
+
+def test_a_damaged_index_of_the_timeline_is_written_anew(recorded: Shadow) -> None:
+    damage_index(recorded)
     assert "timeline" in kinds(recorded.check())
 
     report = recorded.repair()
@@ -354,6 +359,20 @@ def test_a_damaged_index_of_the_timeline_is_written_anew(recorded: Shadow) -> No
     assert report.ok, report.problems
     assert report.quarantine is not None
     assert (Path(report.quarantine) / "timeline.db").exists()
+    assert [message.id for message in recorded.messages()] == NAMES
+
+
+def test_a_timeline_is_not_rewritten_while_its_log_is_needed(recorded: Shadow) -> None:
+    """A kill right after the log was removed would lose the rows that are only there."""
+    with closing(sqlite3.connect(recorded.store / "timeline.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchall()
+        damage_index(recorded)
+        report = recorded.repair()
+
+    assert not report.ok
+    assert "another process is reading it" in report.repaired[0]
+    assert recorded.repair().ok
     assert [message.id for message in recorded.messages()] == NAMES
 
 
