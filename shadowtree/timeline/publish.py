@@ -176,9 +176,8 @@ class Publisher:
         """Finish the work that rows describe, and remove files that no row names."""
         self._objects.pack_set.drop_held()
         self._objects.refresh()
+        self._remove_unknown()
         rows = self._journal.packs.rows()
-        placing = [row.file for row in rows if row.state == PLACING]
-        self._remove_unknown({name for file in placing for name in (file.temporary, file.index)})
         changed = [row for row in rows if not self._is_as_it_was(row)]
         # Replacements come first, because git may read at any time.
         for row in sorted(changed, key=lambda row: row.state == REMOVING):
@@ -212,25 +211,33 @@ class Publisher:
         )
         return has_files and (row.number in self._known or row.boot == self._boot != "")
 
-    def _remove_unknown(self, named: Collection[str]) -> None:
+    def _remove_unknown(self) -> None:
         """Remove files of dead processes: temporary ones that no row names, and indexes without a pack."""
+        if not self._list_unknown():
+            return
+        # In a transaction, so that a live process that was taken for dead cannot record meanwhile.
+        with self._journal.transaction():
+            for file in self._list_unknown():
+                disk.remove_file(os.path.join(self._layout.packs, file))
+
+    def _list_unknown(self) -> list[str]:
+        rows = self._journal.packs.rows()
+        placing = [row.file for row in rows if row.state == PLACING]
+        named = {name for file in placing for name in (file.temporary, file.index)}
         with disk.store_errors(self._layout.packs):
             files = os.listdir(self._layout.packs)
-        temporary = [file for file in files if file.startswith(disk.TEMPORARY_PREFIX) and file not in named]
         packs = {file.removesuffix(".pack") for file in files if file.endswith(".pack")}
-        journaled = {row.name for row in self._journal.packs.rows()}
-        alone = [
+        packs |= {row.name for row in rows}
+        return [
             file
             for file in files
-            if file.endswith((".idx", ".keep"))
-            and file.startswith("pack-")
-            and file.rpartition(".")[0] not in packs | journaled
+            if (file.startswith(disk.TEMPORARY_PREFIX) and file not in named)
+            or (
+                file.startswith("pack-")
+                and file.endswith((".idx", ".keep"))
+                and file.rpartition(".")[0] not in packs
+            )
         ]
-        if temporary or alone:
-            # In a transaction, so that a live process that was taken for dead cannot record meanwhile.
-            with self._journal.transaction():
-                for file in (*temporary, *alone):
-                    disk.remove_file(os.path.join(self._layout.packs, file))
 
     # Merging
 

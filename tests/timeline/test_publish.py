@@ -637,6 +637,33 @@ def test_a_record_fails_if_somebody_removed_what_it_is_about_to_name(tmp_path: P
         assert store.objects.read(b"blob", blob(b"before")) == b"before"
 
 
+def test_the_files_of_a_record_that_is_committed_just_now_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody removed the lock file, and another process takes this one for dead while it commits."""
+    with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
+        writer = store.objects.start_pack()
+        id = add(writer, b"x")
+        store.opened.publisher.publish(writer)
+        with closing(OpenStore(StoreLayout(str(store.path)))) as other:
+            listdir = os.listdir
+
+            def commit_first(path: str) -> list[str]:
+                if path != str(store.packs):
+                    return listdir(path)
+                monkeypatch.setattr(os, "listdir", listdir)
+                with monkeypatch.context() as patch:
+                    patch.setattr(disk, "before_write", partial(_fail_in_the_store, "rename"))
+                    with store.opened.publisher.recording():
+                        pass
+                return listdir(path)
+
+            monkeypatch.setattr(os, "listdir", commit_first)
+            other.recover()
+
+            assert other.objects.read(b"blob", id) == b"x"
+
+
 def test_a_lock_file_that_somebody_removed_costs_nothing(worktree: Path) -> None:
     """Two processes record a large file each, and each takes the other one for dead."""
     make_tree(worktree, {"a": "1"})
