@@ -15,7 +15,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
+from shadowtree.base.errors import OutOfSpace, ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.objects import Objects
@@ -63,6 +63,8 @@ class Publisher:
         """Rows whose files this process wrote or compared, so no power cut can have damaged them since."""
         self._has_failed = False
         """Work is left for the next holder of the lock."""
+        self._may_be_committed = False
+        """A commit failed, and may still come back after a crash."""
 
     @property
     def is_settled(self) -> bool:
@@ -104,6 +106,8 @@ class Publisher:
             for file, versions in self._large:
                 self._journal.packs.add_placing(file, self._boot, versions)
             yield
+            self._may_be_committed = True
+        self._may_be_committed = False
         small, large = self._small, self._large
         self._small, self._large = [], []
         try:
@@ -148,13 +152,13 @@ class Publisher:
             return False
         large, self._small, self._large = self._large, [], []
         self._objects.pack_set.drop_held()
-        # The record may have been committed all the same: then its rows list the work that is left.
         self._has_failed = True
-        with suppress(ShadowError):
-            named = {row.temporary for row in self._journal.packs.rows(PLACING)}
-            for file, _ in large:
-                if file.temporary not in named:
+        if not self._may_be_committed:
+            with suppress(ShadowError):
+                for file, _ in large:
                     remove_temporary(self._layout.packs, file)
+        # Otherwise the files stay until `recover`: they may be all that a recorded message needs.
+        self._may_be_committed = False
         return True
 
     # After a kill or a power cut
@@ -214,6 +218,11 @@ class Publisher:
     def _remove_unknown(self) -> None:
         """Remove files of dead processes: temporary ones that no row names, and indexes without a pack."""
         if not self._list_unknown():
+            return
+        try:
+            # One that failed may name these files.
+            self._journal.database.void_failed_commits()
+        except OutOfSpace:
             return
         # In a transaction, so that a live process that was taken for dead cannot record meanwhile.
         with self._journal.transaction():
