@@ -736,8 +736,9 @@ def test_a_repair_heals_from_the_worktree(recorded: Shadow) -> None:
 
 
 @pytest.mark.usefixtures("large_packs", "aged")
+@pytest.mark.parametrize("by_daemon", [False, True])
 def test_damage_that_a_command_noticed_is_healed_by_the_next_snapshot(
-    recorded: Shadow, worktree: Path
+    recorded: Shadow, worktree: Path, *, by_daemon: bool
 ) -> None:
     """The cache says that everything is stored, and the pack has its old stamp."""
     content = os.urandom(400)
@@ -747,14 +748,17 @@ def test_damage_that_a_command_noticed_is_healed_by_the_next_snapshot(
     pack = packs_of(recorded)[-2]
     flip_in(pack, pack.read_bytes().index(content[100:200]))
     recorded.close()
-    with Shadow(worktree) as shadow:
-        shadow.track()
-        assert not shadow.check(read_data=True).ok
-    with Shadow(worktree) as shadow, pytest.raises(StoreDamaged):
-        shadow.diff("m3", "m4^")
+    with Shadow(worktree) as daemon:
+        daemon.track()
+        assert not daemon.check(read_data=True).ok
+        with Shadow(worktree) as shadow, pytest.raises(StoreDamaged):
+            shadow.diff("m3", "m4^")
 
+        if by_daemon:
+            daemon.track()
     with Shadow(worktree) as shadow:
-        shadow.track()
+        if not by_daemon:
+            shadow.track()
         assert shadow.diff("m3", "m4^")
         assert kinds(shadow.check(read_data=True)) == {"pack"}
         assert shadow.repair().ok
