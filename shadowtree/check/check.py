@@ -66,6 +66,7 @@ class Subject:
     worktree: str
     held: Callable[[], AbstractContextManager[None]]
     """Takes the lock without opening the store."""
+    now_ns: int
     progress: Progress | None = None
 
 
@@ -110,6 +111,7 @@ class Check:
         self.layout = StoreLayout(subject.store)
         self.worktree = subject.worktree
         self._progress = subject.progress
+        self._now_s = subject.now_ns / 1e9
         self.problems: list[Problem] = []
         self.harmless: list[Problem] = []
         self.files: list[StoreFile] = []
@@ -196,7 +198,7 @@ class Check:
         placing = [] if self.timeline is None else self.timeline.placing
         recorded = {name for file in placing for name in (file.temporary, file.index)}
         for file in self.files:
-            if file.is_temporary and os.path.basename(file.name) not in recorded:
+            if file.is_left_behind(self._now_s) and os.path.basename(file.name) not in recorded:
                 self.leftovers.append(file.name)
                 said = f"{file.name} was left behind by a process that died"
                 self._add_harmless("leftover", file.name, said)

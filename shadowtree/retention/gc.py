@@ -22,6 +22,7 @@ from time import monotonic
 
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.size_limits import require_free_space
+from shadowtree.store.files import INCOMING_S
 from shadowtree.store.git_format import deflate
 from shadowtree.store.packs.pack import Pack
 from shadowtree.store.packs.pack_writer import keep_again, list_unkept
@@ -30,9 +31,6 @@ from shadowtree.store.walk import Walker
 from shadowtree.system import disk
 from shadowtree.timeline.publish import remove_lists
 from shadowtree.timeline.tidy import run_job
-
-_INCOMING_S = 24 * 3600
-"""An incoming pack that nobody wrote to for this long is removed."""
 
 Locked = Callable[[], AbstractContextManager[OpenStore]]
 """Takes the lock of the store."""
@@ -171,7 +169,7 @@ class Sweep:
 
 def _remove_incoming(opened: OpenStore) -> None:
     """Remove incoming packs of git or `Shadow.repo` that nobody wrote to for a day."""
-    since_s = opened.limits.clock_ns() / 1e9 - _INCOMING_S
+    since_s = opened.limits.clock_ns() / 1e9 - INCOMING_S
     for directory in (opened.layout.objects, opened.layout.packs):
         with disk.store_errors(directory):
             files = [entry for entry in os.scandir(directory) if entry.name.startswith("tmp_")]

@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 from dulwich import porcelain
 from dulwich.diff_tree import tree_changes
+from dulwich.object_format import SHA1
 from dulwich.object_store import tree_lookup_path
 from dulwich.objects import Blob, Commit, ObjectID, Tree
+from dulwich.pack import PackChunkGenerator, full_unpacked_object
 from dulwich.refs import Ref
 
 from shadowtree import AsyncShadow, NotWrapped, Shadow, StoreDamaged
 from shadowtree.base.limits import Limits
 from shadowtree.store.refs import OWN_REFS
 from shadowtree.store.repo import ShadowRepo
+from shadowtree.system import disk
 from tests.conversation.exports import ODD
 from tests.support.limits import TINY
 from tests.support.referee import git
@@ -475,6 +478,32 @@ def test_gc_works_in_a_store_with_a_shallow_history_and_a_submodule(shadow: Shad
 
         assert read(later.repo, MINE, b"name") == b"mine"
         assert later.check(read_data=True).ok
+
+
+def test_a_pack_is_received_while_others_record_and_repair(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is received without the lock."""
+    record(shadow, "m1")
+    blob = Blob.from_string(b"received")
+    content = b"".join(PackChunkGenerator(SHA1, records=iter([full_unpacked_object(blob)]), num_records=1))
+    file, commit, _ = shadow.repo.object_store.add_pack()
+    file.write(content[:20])
+    with Shadow(worktree) as other:
+        assert not other.check().harmless
+        assert other.repair().ok
+
+    def record_meanwhile(act: str, path: str) -> None:
+        if act in ("rename", "fsync") and path.endswith("-index"):
+            monkeypatch.setattr(disk, "before_write", lambda act, path: None)
+            with Shadow(worktree) as other:
+                other._access.open().recover()
+
+    monkeypatch.setattr(disk, "before_write", record_meanwhile)
+    file.write(content[20:])
+    commit()
+
+    assert shadow.repo[blob.id] == blob
 
 
 def test_a_stream_that_was_interrupted_is_swept_when_it_is_old(shadow: Shadow) -> None:
