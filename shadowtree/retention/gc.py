@@ -172,10 +172,12 @@ def _remove_incoming(opened: OpenStore) -> None:
     since_s = opened.limits.clock_ns() / 1e9 - INCOMING_S
     for directory in (opened.layout.objects, opened.layout.packs):
         with disk.store_errors(directory):
-            files = [entry for entry in os.scandir(directory) if entry.name.startswith("tmp_")]
-            old = [entry.path for entry in files if entry.stat().st_mtime < since_s]
-        for path in old:
-            disk.remove_file(path)
+            found = [entry for entry in os.scandir(directory) if entry.name.startswith("tmp_")]
+            old = [entry for entry in found if entry.stat(follow_symlinks=False).st_mtime < since_s]
+        for entry in old:
+            # A directory holds what git was receiving when it was killed.
+            remove = disk.remove_tree if entry.is_dir(follow_symlinks=False) else disk.remove_file
+            remove(entry.path)
 
 
 def sweep_all(opened: OpenStore) -> tuple[int, int]:

@@ -513,11 +513,15 @@ def test_a_stream_that_was_interrupted_is_swept_when_it_is_old(shadow: Shadow) -
     for path in (old, young):
         path.write_bytes(b"half")
         path.chmod(0o600)
-    os.utime(old, (0, 0))
+    received = shadow.store / "objects" / "tmp_objdir-incoming-1"
+    (received / "pack").mkdir(parents=True)
+    for path in (old, received):
+        os.utime(path, (0, 0))
 
     shadow.gc()
 
     assert not old.exists()
+    assert not received.exists()
     assert young.exists()
     young.unlink()
 
