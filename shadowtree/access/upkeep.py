@@ -60,9 +60,9 @@ def check(access: Access, progress: Progress | None, *, read_data: bool) -> Chec
         access.open()
     # On a full disk, an open timeline is locked against every other connection, even that of the check.
     access.close_store()
-    return check_store(
-        Subject(access.store, access.worktree, access.locked_unopened, progress), read_data=read_data
-    )
+    now_ns = access.limits.clock_ns()
+    subject = Subject(access.store, access.worktree, access.locked_unopened, now_ns, progress)
+    return check_store(subject, read_data=read_data)
 
 
 def repair(
@@ -82,10 +82,11 @@ def repair(
     with suppress(ShadowError):  # Finish interrupted work first, if the store can be opened at all.
         access.open()
     access.close_store()
-    subject = Subject(access.store, access.worktree, access.locked_unopened, progress)
+    now_ns = access.limits.clock_ns()
+    subject = Subject(access.store, access.worktree, access.locked_unopened, now_ns, progress)
     forget_hurt = partial(forget, access.locked) if forget_lost else None
     record = None if dry_run else track
-    return repair_store(subject, access.limits.clock_ns(), record, forget_hurt, opened_up)
+    return repair_store(subject, now_ns, record, forget_hurt, opened_up)
 
 
 def _open_up(access: Access, *, dry_run: bool) -> list[str]:

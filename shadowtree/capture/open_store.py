@@ -50,7 +50,7 @@ class OpenStore:
         """If this process is the next to hold the lock, it has nothing to recover."""
         self._has_skipped_recovery = False
         """There was nothing to recover when the lock was taken."""
-        self.exported: tuple[object, dict[bytes, bytes]] | None = None
+        self.exported: tuple[object, dict[bytes, bytes | None]] | None = None
         """The stamp of the rows from which the refs of the conversation were made, and these refs."""
         self._searched: dict[bytes, int] = {}
         """By path above a limit, the number of the last tree that was searched for it."""

@@ -69,6 +69,8 @@ class StatCache:
     def __init__(self, path: str) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        """Device and inode of the file that the connection has open."""
         self.forget()
 
     def close(self) -> None:
@@ -91,6 +93,9 @@ class StatCache:
     def load(self) -> None:
         """Drop the cache in memory if the database changed; directories are read when one is needed."""
         try:
+            if self._connection is not None and self._file != _identify(self._path):
+                # Another process discarded it. SQLite goes on with the file that has no name any more.
+                self.close()
             connection = self._connect()
             version = connection.execute("PRAGMA data_version").fetchone()[0]
             if version != self._seen_version:
@@ -203,6 +208,8 @@ class StatCache:
         if self._connection is None:
             if not os.path.exists(self._path):
                 os.close(disk.create_file(self._path))
+            # Before it is opened: if it is replaced in between, `load` notices.
+            self._file = _identify(self._path)
             connection = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False, timeout=10
             )
@@ -219,6 +226,14 @@ class StatCache:
             connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         return self._connection
+
+
+def _identify(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def find_faults(path: str, is_stored: Callable[[bytes], bool]) -> Iterator[str]:

@@ -10,7 +10,6 @@ What counts as proof is explained in docs/decisions/0020-check.md and 0029-seals
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing, suppress
 
@@ -42,16 +41,15 @@ from shadowtree.store.directory import (
     StoreLayout,
     find_faults,
     has_other_notes,
-    list_refs,
 )
 from shadowtree.store.files import StoreFile, find_lone_indexes, list_files
 from shadowtree.store.git_format import EMPTY_TREE, PackBytes
 from shadowtree.store.objects import Objects
 from shadowtree.store.packs.pack_writer import has_same_bytes, list_unkept
-from shadowtree.system import disk
+from shadowtree.store.refs import read_refs
+from shadowtree.store.walk import Walker
 
 _KINDS = {"shadowtree.json": "identity", "config": "config", "HEAD": "head"}
-_PACKED_REF = re.compile(rb"# pack-refs with:.*|[0-9a-f]{40} \S+|\^[0-9a-f]{40}")
 
 Progress = Callable[[int, int], None]
 """Called with how many objects were read, and how many there are."""
@@ -65,6 +63,7 @@ class Subject:
     worktree: str
     held: Callable[[], AbstractContextManager[None]]
     """Takes the lock without opening the store."""
+    now_ns: int
     progress: Progress | None = None
 
 
@@ -109,6 +108,7 @@ class Check:
         self.layout = StoreLayout(subject.store)
         self.worktree = subject.worktree
         self._progress = subject.progress
+        self._now_s = subject.now_ns / 1e9
         self.problems: list[Problem] = []
         self.harmless: list[Problem] = []
         self.files: list[StoreFile] = []
@@ -157,7 +157,7 @@ class Check:
             for why in stat_cache.find_faults(self.layout.cache, self._is_stored):
                 self._add_harmless("cache", "cache.db", f"the cache cannot be used: {why}")
         try:
-            self._check_ref()
+            self._check_refs()
         except StoreFailed as error:
             self._add("ref", HEAD_REF, str(error))
         if self.timeline is not None:
@@ -195,7 +195,7 @@ class Check:
         placing = [] if self.timeline is None else self.timeline.placing
         recorded = {name for file in placing for name in (file.temporary, file.index)}
         for file in self.files:
-            if file.is_temporary and os.path.basename(file.name) not in recorded:
+            if file.is_left_behind(self._now_s) and os.path.basename(file.name) not in recorded:
                 self.leftovers.append(file.name)
                 said = f"{file.name} was left behind by a process that died"
                 self._add_harmless("leftover", file.name, said)
@@ -331,17 +331,22 @@ class Check:
 
     # Ref and cache
 
-    def _check_ref(self) -> None:
-        """Check that git can read the refs, and that HEAD's ref names a stored object."""
-        packed = disk.read_if_there(os.path.join(self.layout.store, "packed-refs")) or b""
-        lines = packed.split(b"\n")
-        if lines.pop() or not all(_PACKED_REF.fullmatch(line) for line in lines):
-            self._add("ref", "packed-refs", "packed-refs has lines that git cannot read")
-        found = list_refs(self.layout.store).get(HEAD_REF.encode())
+    def _check_refs(self) -> None:
+        """Check that git can read the refs, what HEAD's names, and what those of the user lead to."""
+        refs = read_refs(self.layout.store)
+        found = refs.pop(HEAD_REF.encode(), None)
         if found is None:
             self._add("ref", HEAD_REF, f"{HEAD_REF} is missing, or does not name an object")
         elif not all(map(self.objects.is_listed, (found, EMPTY_TREE) if found == ROOT_COMMIT else (found,))):
             self._add("ref", HEAD_REF, f"{HEAD_REF} names {found.hex()}, which is missing, or its tree is")
+        broken = [os.fsdecode(ref) for ref, id in refs.items() if id is None]
+        for name in broken:
+            self._add("ref", name, f"{name} is damaged, or has lines that git cannot read")
+        try:
+            if not broken:
+                Walker(self.objects).walk_users_refs(self.layout.store)
+        except StoreDamaged as error:
+            self._add("object", "refs", f"your refs lead to a lost object: {error.what}")
 
     def _is_stored(self, id: bytes) -> bool:
         return id not in self.reach.lost and self.objects.is_listed(id)

@@ -27,6 +27,7 @@ from shadowtree.store.git_format import (
 )
 from shadowtree.store.packs.pack import Pack
 from shadowtree.store.packs.pack_writer import PackWriter, keep_again, name_pack, write_pack
+from shadowtree.store.refs import PACKED_REFS, read_packed_refs
 from shadowtree.system import disk
 from shadowtree.system.files import Cursor, TooLong, Unreadable, Vanished, read_file, read_link
 from shadowtree.timeline.journal import Journal
@@ -330,16 +331,24 @@ class Repair:
                 journal.packs.drop(in_place_of)
 
     def _mend_refs(self) -> None:
-        damaged = self._check.named("ref")
-        if "packed-refs" in damaged:
-            self._do("packed-refs moved to quarantine", self._take_away, "packed-refs")
-        if HEAD_REF in damaged:
-            self._do(f"{HEAD_REF} reset", self._begin_ref)
+        for name in self._check.named("ref"):
+            if name == HEAD_REF:
+                self._do(f"{name} reset", self._begin_ref)
+            elif name == os.fsdecode(PACKED_REFS):
+                self._do(f"{name} rewritten with the lines that can be read", self._rewrite_packed_refs)
+            else:
+                self._do(f"damaged {name} moved to quarantine", self._take_away, name)
 
     def _begin_ref(self) -> None:
         self._keep(HEAD_REF)
         disk.make_directories(os.path.dirname(self._layout.ref))
         begin_ref(self._layout)
+
+    def _rewrite_packed_refs(self) -> None:
+        name, (packed, _) = os.fsdecode(PACKED_REFS), read_packed_refs(self._layout.store)
+        self._keep(name)
+        lines = [b"%b %b\n" % (id.hex().encode(), ref) for ref, id in sorted(packed.items())]
+        disk.write_file(os.path.join(self._layout.store, name), b"".join(lines))
 
     # Quarantine
 

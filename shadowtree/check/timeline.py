@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 
-from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import Change
 from shadowtree.results.reports import HurtMessage
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     Value = TypeVar("Value")
 
+_WAIT_S = 1.0
+"""How long a rewrite waits for other processes that read."""
 OF_SQLITE = ("", "-wal", "-shm", "-journal")
 _SEQUENCE = "sqlite_sequence"
 _COUNTED = schema.CHANGE_COUNTS.replace(
@@ -213,7 +215,7 @@ def rewrite_timeline(path: str) -> None:
             disk.sync(fd, temporary)
         finally:
             os.close(fd)
-        # A log of the old file would be applied to the new one; everything in it was copied.
+        # A log of the old file would be applied to the new one; everything in it is in both files.
         for suffix in ("-wal", "-shm"):
             disk.remove_file(path + suffix)
         disk.rename(temporary, path)
@@ -225,14 +227,17 @@ def rewrite_timeline(path: str) -> None:
 
 def _copy_rows(source: str, target: str) -> None:
     try:
-        with closing(sqlite3.connect(source, isolation_level=None)) as old:
+        with closing(sqlite3.connect(source, isolation_level=None, timeout=_WAIT_S)) as old:
             # The format number in the file may be what is damaged.
             if not has_schema(old):
                 require_format(old, source)
             with closing(sqlite3.connect(target, isolation_level=None)) as new:
                 new.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {schema.SCHEMA} COMMIT;")
                 _copy_tables(old, new)
-            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            ((is_busy, _, _),) = old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if is_busy:
+                # The log still has rows that the file lacks.
+                raise StoreFailed(source, "another process is reading it")
     except (sqlite3.Error, UnicodeError) as error:
         raise StoreDamaged(f"{source}: {error}") from error
 

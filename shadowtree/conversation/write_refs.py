@@ -9,8 +9,9 @@ from __future__ import annotations
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.conversation.ref_names import TRACKED, session_ref
 from shadowtree.conversation.write_commits import encode_conversation
-from shadowtree.store.directory import HEAD_REF, begin_ref, list_own_refs, list_refs
-from shadowtree.store.repo import ShadowRefs
+from shadowtree.store.directory import HEAD_REF, begin_ref
+from shadowtree.store.dulwich_refs import ShadowRefs
+from shadowtree.store.refs import is_own, read_refs
 
 _HEAD = HEAD_REF.encode()
 
@@ -57,7 +58,6 @@ def _find_head(opened: OpenStore, made: dict[str, bytes]) -> bytes | None:
     return None
 
 
-def _list_present(opened: OpenStore) -> dict[bytes, bytes]:
-    store, tracked = opened.layout.store, TRACKED.encode()
-    own = {ref: id for ref, id in list_own_refs(store).items() if not ref.startswith(tracked)}
-    return own | {ref: id for ref, id in list_refs(store).items() if ref == _HEAD}
+def _list_present(opened: OpenStore) -> dict[bytes, bytes | None]:
+    refs, tracked = read_refs(opened.layout.store), TRACKED.encode()
+    return {ref: id for ref, id in refs.items() if is_own(ref) and not ref.startswith(tracked)}

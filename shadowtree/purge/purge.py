@@ -26,7 +26,7 @@ from shadowtree.purge.find import Find, Target, find, find_left, read_target
 from shadowtree.purge.redact import plan_redactions
 from shadowtree.purge.rewrite import Eraser
 from shadowtree.results.reports import Purged
-from shadowtree.store.directory import begin_ref, list_refs
+from shadowtree.store.directory import begin_ref
 from shadowtree.store.files import QUARANTINE, list_files
 from shadowtree.store.walk import Walker
 from shadowtree.system import disk
@@ -243,7 +243,7 @@ def _require_nothing_left(opened: OpenStore) -> None:
     walker = Walker(opened.objects)
     for record in opened.journal.live_trees():
         walker.walk_trees((record.tree, record.facts), record.blobs_beside)
-    walker.walk_any(list_refs(opened.layout.store).values())
+    walker.walk_refs(opened.layout.store)
     opened.objects.refresh()
     packs = opened.objects.packs()
     names = {pack.name for pack in packs}

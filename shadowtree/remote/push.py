@@ -31,7 +31,7 @@ from shadowtree.purge.exclude import exclude_paths, list_included
 from shadowtree.remote.state import RemoteState, find_remote, note_refs, save_remote
 from shadowtree.remote.transport import Transport
 from shadowtree.results.remotes import Pushed, PushPreview
-from shadowtree.store.repo import ShadowRefs
+from shadowtree.store.dulwich_refs import ShadowRefs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from shadowtree.retention.policy import (
     join_choices,
     list_kept,
 )
-from shadowtree.store.directory import list_own_refs
+from shadowtree.store.refs import list_own_refs
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import compare_positions
 from shadowtree.timeline.sqlite.schema import Event, Position
@@ -139,7 +139,7 @@ def forget_lost(locked: Locked, messages: set[int], events: set[int], trees: set
 def forget(opened: OpenStore, planned: Forgetting, sweep: Sweep | None) -> None:
     """Mark all of a plan as forgotten, or nothing; with a `sweep`, only if that can free the space."""
     if list_own_refs(opened.layout.store):
-        from shadowtree.store.repo import drop_own_refs
+        from shadowtree.store.dulwich_refs import drop_own_refs
 
         drop_own_refs(opened.layout)
         opened.objects.refresh()

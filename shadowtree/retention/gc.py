@@ -22,7 +22,7 @@ from time import monotonic
 
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.size_limits import require_free_space
-from shadowtree.store.directory import list_refs
+from shadowtree.store.files import INCOMING_S
 from shadowtree.store.git_format import deflate
 from shadowtree.store.packs.pack import Pack
 from shadowtree.store.packs.pack_writer import keep_again, list_unkept
@@ -31,9 +31,6 @@ from shadowtree.store.walk import Walker
 from shadowtree.system import disk
 from shadowtree.timeline.publish_packs import remove_lists
 from shadowtree.timeline.tidy import run_job
-
-_INCOMING_S = 24 * 3600
-"""An incoming pack that nobody wrote to for this long is removed."""
 
 Locked = Callable[[], AbstractContextManager[OpenStore]]
 """Takes the lock of the store."""
@@ -116,7 +113,7 @@ class Sweep:
                 (record.tree, record.facts), record.blobs_beside, deadline
             ):
                 return False
-        walker.walk_any(list_refs(opened.layout.store).values())
+        walker.walk_refs(opened.layout.store)
         for pack in self._list_young(opened):
             walker.walk_any(pack.ids())
         return True
@@ -172,13 +169,15 @@ class Sweep:
 
 def _remove_incoming(opened: OpenStore) -> None:
     """Remove incoming packs of git or `Shadow.repo` that nobody wrote to for a day."""
-    since_s = opened.limits.clock_ns() / 1e9 - _INCOMING_S
+    since_s = opened.limits.clock_ns() / 1e9 - INCOMING_S
     for directory in (opened.layout.objects, opened.layout.packs):
         with disk.store_errors(directory):
-            files = [entry for entry in os.scandir(directory) if entry.name.startswith("tmp_")]
-            old = [entry.path for entry in files if entry.stat().st_mtime < since_s]
-        for path in old:
-            disk.remove_file(path)
+            found = [entry for entry in os.scandir(directory) if entry.name.startswith("tmp_")]
+            old = [entry for entry in found if entry.stat(follow_symlinks=False).st_mtime < since_s]
+        for entry in old:
+            # A directory holds what git was receiving when it was killed.
+            remove = disk.remove_tree if entry.is_dir(follow_symlinks=False) else disk.remove_file
+            remove(entry.path)
 
 
 def sweep_all(opened: OpenStore) -> tuple[int, int]:

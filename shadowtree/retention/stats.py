@@ -9,7 +9,6 @@ from shadowtree.results.reports import Stats
 from shadowtree.retention.budget import plan_over
 from shadowtree.retention.forget import plan_old, read_keep
 from shadowtree.retention.usage import PathSizes
-from shadowtree.store import directory as stores
 from shadowtree.store.walk import Walker
 from shadowtree.system import disk
 
@@ -32,7 +31,7 @@ def read_stats(opened: OpenStore, site: Site) -> Stats:
     sizes = PathSizes(opened.objects)
     sizes.add(record for record in reversed(records) if record.number not in going)
     walker = Walker(opened.objects)
-    walker.walk_any(stores.list_refs(layout.store).values())
+    walker.walk_refs(layout.store)
     sizes.add_others(walker.reached)
     needed = sizes.total
     sizes.add(record for record in reversed(records) if record.number in going)

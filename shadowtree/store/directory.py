@@ -8,7 +8,6 @@ broad to have a store.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -44,11 +43,6 @@ HEAD_REF = "refs/heads/shadowtree"
 """The ref that HEAD names. It leads to an empty commit, until sessions are written as commits. Without any
 ref, git would complain about a store."""
 
-OWN_REFS = (b"refs/heads/sessions/", b"refs/heads/undone/", b"refs/heads/branches/", b"refs/shadowtree/")
-"""The prefixes of the refs to sessions as commits; all other refs, except HEAD's, are the user's."""
-
-_PACKED_REF = re.compile(rb"^([0-9a-f]{40}) (refs/.+)$", re.MULTILINE)
-_ID = re.compile(rb"[0-9a-f]{40}")
 _NEW_SUFFIX = ".new"
 _ASIDE_SUFFIX = "-old"
 _DIRECTORIES = ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info")
@@ -383,30 +377,6 @@ def begin_ref(layout: StoreLayout) -> None:
     disk.sync_names(layout.packs)
     # For git, a temporary file among the refs would be a broken ref.
     disk.write_file(layout.ref, ROOT_COMMIT.hex().encode() + b"\n", beside=layout.config)
-
-
-def list_refs(store: str) -> dict[bytes, bytes]:
-    """Return the id of each ref's object, by ref; symbolic and broken refs are left out."""
-    packed = disk.read_if_there(os.path.join(store, "packed-refs")) or b""
-    found = {ref: bytes.fromhex(id.decode()) for id, ref in _PACKED_REF.findall(packed)}
-    with disk.store_errors(store):
-        for directory, _, files in os.walk(os.path.join(store, "refs"), onerror=_raise_unless_gone):
-            for name in files:
-                path = os.path.join(directory, name)
-                content = (disk.read_if_there(path) or b"").strip()
-                if _ID.fullmatch(content):
-                    found[os.fsencode(os.path.relpath(path, store))] = bytes.fromhex(content.decode())
-    return found
-
-
-def _raise_unless_gone(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
-
-
-def list_own_refs(store: str) -> dict[bytes, bytes]:
-    """Return the id of each ref's object, by ref, for the refs to sessions as commits."""
-    return {ref: id for ref, id in list_refs(store).items() if ref.startswith(OWN_REFS)}
 
 
 def _publish(building: str, store: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from shadowtree.base.errors import StoreFailed
-from shadowtree.base.frozen import frozen
+from shadowtree.base.frozen import frozen, replace
 from shadowtree.store.directory import HEAD_REF
 from shadowtree.store.git_format import INDEX_SUFFIX, PACK_SUFFIX
 from shadowtree.system import disk
@@ -20,6 +20,8 @@ from shadowtree.system import disk
 _NAMED = 10
 """How many names an error lists."""
 
+INCOMING_S = 24 * 3600
+"""A received pack that nobody wrote to for this long was left by a process that died."""
 QUARANTINE = "quarantine"
 """Where a repair keeps the files that it changed or removed; its contents are not checked."""
 
@@ -52,6 +54,8 @@ class StoreFile:
     """Its path in the store."""
     mode: int
     owner: int
+    written_s: float
+    """When it was last written to, in seconds since the epoch."""
     is_closed: bool = False
     """Whether its mode keeps this process from reading it."""
 
@@ -94,6 +98,14 @@ class StoreFile:
         return not self.is_directory and (
             base.startswith(disk.TEMPORARY_PREFIX) or bool(_GIT_TEMPORARY.fullmatch(self.name))
         )
+
+    def is_left_behind(self, now_s: float) -> bool:
+        """Return whether it is a temporary file of a process that died, if nobody else holds the lock.
+
+        Packs are received without the lock: such a file counts as live until it is old.
+        """
+        is_received = os.path.basename(self.name).startswith("tmp_")
+        return self.is_temporary and not (is_received and self.written_s > now_s - INCOMING_S)
 
     @property
     def is_known(self) -> bool:
@@ -167,11 +179,11 @@ def find_lone_indexes(store: str, files: list[StoreFile]) -> list[StoreFile]:
 def _look(store: str, name: str) -> StoreFile:
     path = os.path.join(store, name)
     status = os.lstat(path)
-    found = StoreFile(name, status.st_mode, status.st_uid)
+    found = StoreFile(name, status.st_mode, status.st_uid, status.st_mtime)
     if found.is_usable or not found.is_plain:
         return found
     needed = os.R_OK | os.X_OK if found.is_directory else os.R_OK
-    return StoreFile(name, status.st_mode, status.st_uid, is_closed=not os.access(path, needed))
+    return replace(found, is_closed=not os.access(path, needed))
 
 
 def refuse_foreign(store: str) -> None:

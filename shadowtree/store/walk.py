@@ -5,8 +5,9 @@ Used by gc, check and repair, purge, stats and du.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from math import inf
 from time import monotonic
@@ -15,7 +16,9 @@ from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.paths import ROOT, RelPath, join
 from shadowtree.store.git_format import EMPTY_TREE, TREE_MODE, TreeRow, list_tree
 from shadowtree.store.objects import Objects
+from shadowtree.store.refs import is_own, read_refs, read_shallow
 
+_SUBMODULE_MODE = b"160000"
 _NAMED = re.compile(rb"(?:tree|parent|object) ([0-9a-f]{40})\n")
 
 
@@ -87,12 +90,35 @@ class Walker:
                 raise StoreDamaged(f"object {id.hex()} is missing")
         self.reached |= new
 
+    def walk_refs(self, store: str) -> None:
+        """Reach everything that the refs of a store lead to; what our own lead to may be missing."""
+        self.walk_users_refs(store)
+        self.walk_any(id for ref, id in read_refs(store).items() if is_own(ref) and id is not None)
+
+    def walk_users_refs(self, store: str) -> None:
+        """Reach everything that the refs of the user lead to.
+
+        Raises StoreDamaged if a ref cannot be read, or an object is missing: what only that one leads to
+        would not be reached (invariant 9). Commits of submodules may be missing, and what comes before the
+        beginning of a shallow history.
+        """
+        refs, shallow = read_refs(store), read_shallow(store)
+        for ref, id in refs.items():
+            if not is_own(ref):
+                if id is None:
+                    raise StoreDamaged(f"{os.fsdecode(ref)} cannot be read")
+                self._walk_any([id], shallow)
+
     def walk_any(self, ids: Iterable[bytes]) -> None:
-        """Reach everything that objects of any kind lead to, such as those that refs name.
+        """Reach everything that objects of any kind lead to, such as those that nobody made a ref to yet.
 
         Missing objects are skipped: what git or a user of the repository wrote may be incomplete. Raises
         StoreDamaged for an object that is damaged, or may be in a pack whose index cannot be read.
         """
+        self._walk_any(ids, None)
+
+    def _walk_any(self, ids: Iterable[bytes], shallow: Collection[bytes] | None) -> None:
+        """Reach what objects lead to; with `shallow`, raise StoreDamaged if an object is missing."""
         waiting = list(ids)
         while waiting:
             id = waiting.pop()
@@ -102,17 +128,23 @@ class Walker:
                 kind, content = self._objects.read_any(id)
             except StoreDamaged:
                 # Unknown is never absent (invariant 7).
-                if self._objects.is_listed(id) or self._objects.pack_set.hides_some():
+                if shallow is not None or self._objects.is_listed(id) or self._objects.pack_set.hides_some():
                     raise
                 continue
             self.reached.add(id)
             with suppress(StoreDamaged):  # Its content, if it is malformed, leads nowhere.
-                waiting += _list_links(kind, id, content)
+                needed, others = _list_links(kind, id, content)
+                if shallow is not None and id in shallow:
+                    needed, others = needed[:1], needed[1:]
+                waiting += needed
+                waiting += filter(self._objects.is_listed, others)
 
 
-def _list_links(kind: bytes, id: bytes, content: bytes) -> list[bytes]:
-    """List the objects that a tree, a commit or a tag names."""
+def _list_links(kind: bytes, id: bytes, content: bytes) -> tuple[list[bytes], list[bytes]]:
+    """List the objects that a tree, a commit or a tag needs, and the commits of submodules."""
     if kind == b"tree":
-        return [each for _, _, each in list_tree(content, id.hex())]
+        rows = list_tree(content, id.hex())
+        needed = [each for mode, _, each in rows if mode != _SUBMODULE_MODE]
+        return needed, [each for mode, _, each in rows if mode == _SUBMODULE_MODE]
     head = b"" if kind == b"blob" else content.partition(b"\n\n")[0] + b"\n"
-    return [bytes.fromhex(found.decode()) for found in _NAMED.findall(head)]
+    return [bytes.fromhex(found.decode()) for found in _NAMED.findall(head)], []

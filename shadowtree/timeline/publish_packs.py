@@ -15,7 +15,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
+from shadowtree.base.errors import OutOfSpace, ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.objects import Objects
@@ -63,6 +63,8 @@ class Publisher:
         """Rows whose files this process wrote or compared, so no power cut can have damaged them since."""
         self._has_failed = False
         """Work is left for the next holder of the lock."""
+        self._may_be_committed = False
+        """A commit failed, and may still come back after a crash."""
 
     @property
     def is_settled(self) -> bool:
@@ -104,6 +106,8 @@ class Publisher:
             for file, versions in self._large:
                 self._journal.packs.add_placing(file, self._boot, versions)
             yield
+            self._may_be_committed = True
+        self._may_be_committed = False
         small, large = self._small, self._large
         self._small, self._large = [], []
         try:
@@ -148,13 +152,13 @@ class Publisher:
             return False
         large, self._small, self._large = self._large, [], []
         self._objects.pack_set.drop_held()
-        # The record may have been committed all the same: then its rows list the work that is left.
         self._has_failed = True
-        with suppress(ShadowError):
-            named = {row.temporary for row in self._journal.packs.rows(PLACING)}
-            for file, _ in large:
-                if file.temporary not in named:
+        if not self._may_be_committed:
+            with suppress(ShadowError):
+                for file, _ in large:
                     remove_temporary(self._layout.packs, file)
+        # Otherwise the files stay until `recover`: they may be all that a recorded message needs.
+        self._may_be_committed = False
         return True
 
     # After a kill or a power cut
@@ -176,9 +180,8 @@ class Publisher:
         """Finish the work that rows describe, and remove files that no row names."""
         self._objects.pack_set.drop_held()
         self._objects.refresh()
+        self._remove_unknown()
         rows = self._journal.packs.rows()
-        placing = [row.file for row in rows if row.state == PLACING]
-        self._remove_unknown({name for file in placing for name in (file.temporary, file.index)})
         changed = [row for row in rows if not self._is_as_it_was(row)]
         # Replacements come first, because git may read at any time.
         for row in sorted(changed, key=lambda row: row.state == REMOVING):
@@ -212,25 +215,38 @@ class Publisher:
         )
         return has_files and (row.number in self._known or row.boot == self._boot != "")
 
-    def _remove_unknown(self, named: Collection[str]) -> None:
+    def _remove_unknown(self) -> None:
         """Remove files of dead processes: temporary ones that no row names, and indexes without a pack."""
+        if not self._list_unknown():
+            return
+        try:
+            # One that failed may name these files.
+            self._journal.database.void_failed_commits()
+        except OutOfSpace:
+            return
+        # In a transaction, so that a live process that was taken for dead cannot record meanwhile.
+        with self._journal.transaction():
+            for file in self._list_unknown():
+                disk.remove_file(os.path.join(self._layout.packs, file))
+
+    def _list_unknown(self) -> list[str]:
+        rows = self._journal.packs.rows()
+        placing = [row.file for row in rows if row.state == PLACING]
+        named = {name for file in placing for name in (file.temporary, file.index)}
         with disk.store_errors(self._layout.packs):
             files = os.listdir(self._layout.packs)
-        temporary = [file for file in files if file.startswith(disk.TEMPORARY_PREFIX) and file not in named]
         packs = {file.removesuffix(".pack") for file in files if file.endswith(".pack")}
-        journaled = {row.name for row in self._journal.packs.rows()}
-        alone = [
+        packs |= {row.name for row in rows}
+        return [
             file
             for file in files
-            if file.endswith((".idx", ".keep"))
-            and file.startswith("pack-")
-            and file.rpartition(".")[0] not in packs | journaled
+            if (file.startswith(disk.TEMPORARY_PREFIX) and file not in named)
+            or (
+                file.startswith("pack-")
+                and file.endswith((".idx", ".keep"))
+                and file.rpartition(".")[0] not in packs
+            )
         ]
-        if temporary or alone:
-            # In a transaction, so that a live process that was taken for dead cannot record meanwhile.
-            with self._journal.transaction():
-                for file in (*temporary, *alone):
-                    disk.remove_file(os.path.join(self._layout.packs, file))
 
     # Merging
 

@@ -339,16 +339,20 @@ def test_rows_that_cannot_be_are_found(recorded: Shadow, statement: str) -> None
     assert "timeline" in kinds(recorded.check())
 
 
-def test_a_damaged_index_of_the_timeline_is_written_anew(recorded: Shadow) -> None:
+def damage_index(recorded: Shadow) -> None:
+    """Replace an index by one that lacks rows: its entries look valid, so SQLite's check finds nothing."""
     change_timeline(recorded, "PRAGMA writable_schema = ON")
     with sqlite3.connect(recorded.store / "timeline.db") as connection:
         connection.execute("PRAGMA writable_schema = ON")
-        # An index that lacks rows: its entries look valid, so SQLite's check finds nothing.
         connection.execute(
             "UPDATE sqlite_schema SET sql = 'CREATE INDEX trees_by_id ON trees (facts)'"
             " WHERE name = 'trees_by_id'"
         )
     connection.close()
+
+
+def test_a_damaged_index_of_the_timeline_is_written_anew(recorded: Shadow) -> None:
+    damage_index(recorded)
     assert "timeline" in kinds(recorded.check())
 
     report = recorded.repair()
@@ -356,6 +360,20 @@ def test_a_damaged_index_of_the_timeline_is_written_anew(recorded: Shadow) -> No
     assert report.ok, report.problems
     assert report.quarantine is not None
     assert (Path(report.quarantine) / "timeline.db").exists()
+    assert [message.id for message in recorded.messages()] == NAMES
+
+
+def test_a_timeline_is_not_rewritten_while_its_log_is_needed(recorded: Shadow) -> None:
+    """A kill right after the log was removed would lose the rows that are only there."""
+    with closing(sqlite3.connect(recorded.store / "timeline.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchall()
+        damage_index(recorded)
+        report = recorded.repair()
+
+    assert not report.ok
+    assert "another process is reading it" in report.repaired[0]
+    assert recorded.repair().ok
     assert [message.id for message in recorded.messages()] == NAMES
 
 
@@ -719,8 +737,9 @@ def test_a_repair_heals_from_the_worktree(recorded: Shadow) -> None:
 
 
 @pytest.mark.usefixtures("large_packs", "aged")
+@pytest.mark.parametrize("by_daemon", [False, True])
 def test_damage_that_a_command_noticed_is_healed_by_the_next_snapshot(
-    recorded: Shadow, worktree: Path
+    recorded: Shadow, worktree: Path, *, by_daemon: bool
 ) -> None:
     """The cache says that everything is stored, and the pack has its old stamp."""
     content = os.urandom(400)
@@ -730,14 +749,17 @@ def test_damage_that_a_command_noticed_is_healed_by_the_next_snapshot(
     pack = packs_of(recorded)[-2]
     flip_in(pack, pack.read_bytes().index(content[100:200]))
     recorded.close()
-    with Shadow(worktree) as shadow:
-        shadow.track()
-        assert not shadow.check(read_data=True).ok
-    with Shadow(worktree) as shadow, pytest.raises(StoreDamaged):
-        shadow.diff("m3", "m4^")
+    with Shadow(worktree) as daemon:
+        daemon.track()
+        assert not daemon.check(read_data=True).ok
+        with Shadow(worktree) as shadow, pytest.raises(StoreDamaged):
+            shadow.diff("m3", "m4^")
 
+        if by_daemon:
+            daemon.track()
     with Shadow(worktree) as shadow:
-        shadow.track()
+        if not by_daemon:
+            shadow.track()
         assert shadow.diff("m3", "m4^")
         assert kinds(shadow.check(read_data=True)) == {"pack"}
         assert shadow.repair().ok

@@ -8,18 +8,22 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dulwich import porcelain
 from dulwich.diff_tree import tree_changes
+from dulwich.object_format import SHA1
 from dulwich.object_store import tree_lookup_path
 from dulwich.objects import Blob, Commit, ObjectID, Tree
+from dulwich.pack import PackChunkGenerator, full_unpacked_object
 from dulwich.refs import Ref
 
-from shadowtree import AsyncShadow, NotWrapped, Shadow
+from shadowtree import AsyncShadow, NotWrapped, Shadow, StoreDamaged
 from shadowtree.base.limits import Limits
-from shadowtree.store.directory import OWN_REFS
+from shadowtree.store.refs import OWN_REFS
 from shadowtree.store.repo import ShadowRepo
+from shadowtree.system import disk
 from tests.conversation.exports import ODD
 from tests.support.limits import TINY
 from tests.support.referee import git
@@ -363,26 +367,143 @@ def test_idle_time_takes_nothing_of_the_users_for_ours(worktree: Path) -> None:
         assert shadow.repo[lone.id] == lone
 
 
-def test_a_ref_keeps_what_it_leads_to(shadow: Shadow, later: Shadow) -> None:
-    record(shadow, "m1")
-    repo = shadow.repo
-    blob, tree, commit = Blob.from_string(b"mine"), Tree(), Commit()
+def commit_mine(repo: ShadowRepo, content: bytes, *parents: ObjectID) -> ObjectID:
+    """Add a commit of the user, in a pack of its own; its tree has one file, `name`."""
+    blob, tree, commit = Blob.from_string(content), Tree(), Commit()
     tree.add(b"name", 0o100644, blob.id)
-    commit.tree, commit.message = tree.id, b"mine\n"
+    commit.tree, commit.message, commit.parents = tree.id, b"mine\n", list(parents)
     commit.author = commit.committer = b"x <x@y>"
     commit.author_time = commit.commit_time = commit.author_timezone = commit.commit_timezone = 0
     repo.object_store.add_objects([(blob, None), (tree, None), (commit, None)])
-    repo.refs[Ref(b"refs/heads/mine")] = commit.id
+    return commit.id
+
+
+def list_packs(shadow: Shadow) -> list[Path]:
+    return list((shadow.store / "objects" / "pack").glob("*.pack"))
+
+
+MINE = Ref(b"refs/heads/mine")
+
+
+def test_a_ref_keeps_what_it_leads_to(shadow: Shadow, later: Shadow) -> None:
+    record(shadow, "m1")
+    shadow.repo.refs[MINE] = commit_mine(shadow.repo, b"mine")
 
     with later:
         later.gc()
 
-        assert read(later.repo, b"refs/heads/mine", b"name") == b"mine"
+        assert read(later.repo, MINE, b"name") == b"mine"
         assert later.check(read_data=True).ok
     git("--git-dir", shadow.store, "gc", "--prune=now", "--quiet")
     for path in shadow.store.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
-    assert read(shadow.repo, b"refs/heads/mine", b"name") == b"mine"
+    assert read(shadow.repo, MINE, b"name") == b"mine"
+
+
+def test_a_ref_keeps_what_it_leads_to_while_git_packs_refs(
+    shadow: Shadow, later: Shadow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(shadow, "m1")
+    shadow.repo.refs[MINE] = commit_mine(shadow.repo, b"mine")
+    walk = os.walk
+
+    def walk_late(top: str, **named: Any) -> Any:
+        if top == str(shadow.store / "refs"):
+            git("--git-dir", shadow.store, "pack-refs", "--all")
+        return walk(top, **named)
+
+    monkeypatch.setattr(os, "walk", walk_late)
+    with later:
+        later.gc()
+
+        assert read(later.repo, MINE, b"name") == b"mine"
+    (shadow.store / "packed-refs").chmod(0o600)
+
+
+@pytest.mark.parametrize("is_packed", [False, True], ids=["file", "packed"])
+def test_gc_removes_nothing_while_a_ref_is_damaged(shadow: Shadow, later: Shadow, *, is_packed: bool) -> None:
+    record(shadow, "m1")
+    repo = shadow.repo
+    mine, other = commit_mine(repo, b"mine"), commit_mine(repo, b"other")
+    repo.refs[MINE], repo.refs[Ref(b"refs/heads/other")] = mine, other
+    if is_packed:
+        repo.refs.pack_refs(all=True)
+    damaged = shadow.store / ("packed-refs" if is_packed else "refs/heads/mine")
+    damaged.write_bytes(damaged.read_bytes().replace(mine, b"\x7f" + mine[1:]))
+
+    with later:
+        assert not later.check().ok
+        with pytest.raises(StoreDamaged):
+            later.gc()
+        assert mine in repo.object_store
+
+        assert later.repair().ok
+        later.gc()
+        assert later.repo.refs[Ref(b"refs/heads/other")] == other
+        assert read(later.repo, b"refs/heads/other", b"name") == b"other"
+
+
+def test_gc_removes_nothing_while_a_commit_in_the_middle_is_missing(shadow: Shadow, later: Shadow) -> None:
+    record(shadow, "m1")
+    repo = shadow.repo
+    first = commit_mine(repo, b"1")
+    packs = set(list_packs(shadow))
+    second = commit_mine(repo, b"2", first)
+    [lost] = set(list_packs(shadow)) - packs
+    repo.refs[MINE] = commit_mine(repo, b"3", second)
+    for path in (lost, lost.with_suffix(".idx"), lost.with_suffix(".keep")):
+        path.rename(shadow.store.parent / path.name)
+
+    with later:
+        assert second.decode() in later.check().problems[0].message
+        with pytest.raises(StoreDamaged):
+            later.gc()
+
+        assert first in later.repo.object_store
+    for path in (lost, lost.with_suffix(".idx"), lost.with_suffix(".keep")):
+        (shadow.store.parent / path.name).rename(path)
+
+
+def test_gc_works_in_a_store_with_a_shallow_history_and_a_submodule(shadow: Shadow, later: Shadow) -> None:
+    record(shadow, "m1")
+    tree, missing = Tree(), ObjectID(b"1" * 40)
+    tree.add(b"submodule", 0o160000, missing)
+    shadow.repo.object_store.add_object(tree)
+    shadow.repo.refs[Ref(b"refs/tags/tree")] = tree.id
+    shadow.repo.refs[MINE] = commit_mine(shadow.repo, b"mine", missing)
+    shadow.repo.update_shallow({shadow.repo.refs[MINE]}, None)
+
+    with later:
+        later.gc()
+
+        assert read(later.repo, MINE, b"name") == b"mine"
+        assert later.check(read_data=True).ok
+
+
+def test_a_pack_is_received_while_others_record_and_repair(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is received without the lock."""
+    record(shadow, "m1")
+    blob = Blob.from_string(b"received")
+    content = b"".join(PackChunkGenerator(SHA1, records=iter([full_unpacked_object(blob)]), num_records=1))
+    file, commit, _ = shadow.repo.object_store.add_pack()
+    file.write(content[:20])
+    with Shadow(worktree) as other:
+        assert not other.check().harmless
+        assert other.repair().ok
+
+    def record_meanwhile(act: str, path: str) -> None:
+        if act in ("rename", "fsync") and path.endswith("-index"):
+            monkeypatch.setattr(disk, "before_write", lambda act, path: None)
+            with Shadow(worktree) as other:
+                other._access.open().recover()
+
+    monkeypatch.setattr(disk, "before_write", record_meanwhile)
+    file.write(content[20:])
+    commit()
+
+    assert shadow.repo[blob.id] == blob
 
 
 def test_a_stream_that_was_interrupted_is_swept_when_it_is_old(shadow: Shadow) -> None:
@@ -392,11 +513,15 @@ def test_a_stream_that_was_interrupted_is_swept_when_it_is_old(shadow: Shadow) -
     for path in (old, young):
         path.write_bytes(b"half")
         path.chmod(0o600)
-    os.utime(old, (0, 0))
+    received = shadow.store / "objects" / "tmp_objdir-incoming-1"
+    (received / "pack").mkdir(parents=True)
+    for path in (old, received):
+        os.utime(path, (0, 0))
 
     shadow.gc()
 
     assert not old.exists()
+    assert not received.exists()
     assert young.exists()
     young.unlink()
 

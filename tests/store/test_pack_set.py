@@ -19,7 +19,7 @@ from shadowtree.store.packs.pack import Pack
 from shadowtree.store.packs.pack_set import PackSet
 from shadowtree.store.packs.pack_writer import PackWriter, name_pack, remove_pack
 from shadowtree.store.packs.pack_writer import write_pack as write_files
-from tests.support.packs import PackStore, add, blob, content_of, noise, text, write_pack
+from tests.support.packs import PackStore, add, blob, content_of, flip, noise, text, write_pack
 
 FRESH = 60
 PARTS = 10
@@ -118,6 +118,21 @@ def test_what_was_proved_is_proved_anew_when_a_pack_is_gone(objects: Objects, pl
 
     assert was_there
     assert not objects.has(blob(b"a"))
+
+
+def test_a_damaged_copy_is_not_taken_for_the_proved_one_that_gc_removed(
+    objects: Objects, place: Path
+) -> None:
+    content = noise(500)
+    damaged, healed = write_pack(place, content, b"other"), write_pack(place, content)
+    flip(Path(damaged.path), 300)
+    objects.refresh()
+    was_there = objects.has(blob(content))
+    remove_pack(str(place), healed.name)
+    objects.pack_set.drop([healed.name])
+
+    assert was_there
+    assert not objects.has(blob(content))
 
 
 def test_an_index_that_is_replaced_is_read_anew(objects: Objects, place: Path) -> None:

@@ -37,6 +37,7 @@ from dulwich.repo import Repo
 from shadowtree import InvalidInput, Shadow, ShadowError, StoreDamaged
 from shadowtree.store.repo import ShadowObjectStore, ShadowRepo
 from shadowtree.system import disk
+from tests.support.packs import noise
 from tests.support.processes import surroundings
 from tests.support.referee import git
 from tests.support.stores import put_back
@@ -539,6 +540,24 @@ def test_many_objects_one_by_one_become_few_packs(repo: ShadowRepo, shadow: Shad
 
     assert len(packs(shadow.store)) - before < 20
     assert all(repo[blob.id] == blob for blob in blobs)
+
+
+def test_packs_stay_if_the_one_that_joins_them_is_not_written_correctly(
+    repo: ShadowRepo, shadow: Shadow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = [Blob.from_string(noise(300, number)) for number in range(16)]
+    write_all = disk.write_all
+
+    def write_badly(fd: int, content: bytes, path: str) -> None:
+        is_joined = content[:4] == b"PACK" and len(content) > 4000
+        write_all(fd, content[:1000] + b"damaged" + content[1007:] if is_joined else content, path)
+
+    monkeypatch.setattr(disk, "write_all", write_badly)
+    for blob in blobs:
+        repo.object_store.add_object(blob)
+
+    assert all(repo[blob.id] == blob for blob in blobs)
+    assert not list(shadow.store.rglob("shadowtree-tmp-*"))
 
 
 def test_the_same_objects_added_again_are_kept_when_packs_are_joined(

@@ -157,7 +157,7 @@ def test_refs_lead_to_tags_commits_their_parents_and_trees(made: Made) -> None:
     assert walker.reached == {a, b, first, second, root, tip, tag}
 
 
-def test_what_refs_lead_to_in_vain_is_passed_over(made: Made) -> None:
+def test_what_young_objects_lead_to_in_vain_is_passed_over(made: Made) -> None:
     """What git or a user of the repository wrote may be incomplete."""
     a = made.blob(b"a")
     tree = made.tree(a=(MODE_FILE, a), b=(MODE_FILE, blob(b"missing")))

@@ -22,7 +22,9 @@ from shadowtree.base.limits import Limits, PackLimits
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.lock import Lock
+from shadowtree.store.packs.pack_writer import PackFile
 from shadowtree.system import disk
+from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.publish_packs import Publisher
 from shadowtree.timeline.sqlite.pack_rows import FRESH, JOURNALED, PLACING, PackRow
 from tests.support.limits import change_limits
@@ -637,6 +639,33 @@ def test_a_record_fails_if_somebody_removed_what_it_is_about_to_name(tmp_path: P
         assert store.objects.read(b"blob", blob(b"before")) == b"before"
 
 
+def test_the_files_of_a_record_that_is_committed_just_now_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody removed the lock file, and another process takes this one for dead while it commits."""
+    with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
+        writer = store.objects.start_pack()
+        id = add(writer, b"x")
+        store.opened.publisher.publish(writer)
+        with closing(OpenStore(StoreLayout(str(store.path)))) as other:
+            listdir = os.listdir
+
+            def commit_first(path: str) -> list[str]:
+                if path != str(store.packs):
+                    return listdir(path)
+                monkeypatch.setattr(os, "listdir", listdir)
+                with monkeypatch.context() as patch:
+                    patch.setattr(disk, "before_write", partial(_fail_in_the_store, "rename"))
+                    with store.opened.publisher.recording():
+                        pass
+                return listdir(path)
+
+            monkeypatch.setattr(os, "listdir", commit_first)
+            other.recover()
+
+            assert other.objects.read(b"blob", id) == b"x"
+
+
 def test_a_lock_file_that_somebody_removed_costs_nothing(worktree: Path) -> None:
     """Two processes record a large file each, and each takes the other one for dead."""
     make_tree(worktree, {"a": "1"})
@@ -738,6 +767,50 @@ def test_a_shadow_whose_record_failed_goes_on(
         shadow.begin(f"m{size}")
 
 
+def test_a_record_whose_sync_failed_does_not_come_back_without_its_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite leaves what it could not sync in the log, and after a crash takes it for committed."""
+    with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
+        store.record(b"before")
+        writer = store.objects.start_pack()
+        id = add(writer, b"x")
+        store.opened.publisher.publish(writer)
+        log = log_with_another_record(store, tmp_path / "copy")
+        with monkeypatch.context() as patched:
+            patched.setattr(disk, "before_write", partial(_fail_in_the_store, "commit"))
+            with pytest.raises(StoreFailed), store.opened.publisher.recording():
+                pass
+        (store.path / "timeline.db-wal").write_bytes(log)
+        store.opened.publisher.abandon()
+
+        assert read_after_crash(store, tmp_path / "crash", id) == ({"came back"}, True)
+        store.opened.recover()
+        assert read_after_crash(store, tmp_path / "later crash", id) == (set(), False)
+        assert not [name for name in os.listdir(store.packs) if "tmp" in name]
+
+
+def log_with_another_record(store: PackStore, copy: Path) -> bytes:
+    """Return the timeline's log as it would be if what is published were recorded."""
+    copy.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(store.path / f"timeline.db{suffix}", copy)
+    [pack] = store.opened.publisher.unrecorded()
+    with closing(Journal(str(copy / "timeline.db"))) as journal:
+        with journal.transaction():
+            journal.packs.add_placing(PackFile(pack.name, Path(pack.path).name), "", ())
+            journal.add_session("came back")
+        return (copy / "timeline.db-wal").read_bytes()
+
+
+def read_after_crash(store: PackStore, copy: Path, id: bytes) -> tuple[set[str], bool]:
+    """Return which sessions there would be after a crash, and whether an object would be there."""
+    shutil.copytree(store.path, copy, ignore=shutil.ignore_patterns("*-shm"))
+    with closing(OpenStore(StoreLayout(str(copy)))) as opened:
+        opened.recover()
+        return set(opened.journal.session_names().values()), opened.objects.has(id)
+
+
 @pytest.mark.parametrize("act", ["create", "write", "rename"])
 def test_a_record_counts_though_its_files_cannot_be_written(
     shadow: Shadow, worktree: Path, act: str, monkeypatch: pytest.MonkeyPatch
@@ -762,7 +835,7 @@ def _fail(what: str, act: str, path: str) -> None:
 
 
 def _fail_in_the_store(what: str, act: str, path: str) -> None:
-    if act == what and "/pack/" in path:
+    if act == what and ("/pack/" in path or act == "commit"):
         raise StoreFailed(path, "input/output error")
 
 
@@ -807,7 +880,7 @@ def test_what_a_refused_act_took_is_gone(shadow: Shadow, worktree: Path, size: i
 
 @pytest.mark.limits(Limits(packs=PackLimits(many=6)))
 def test_many_rows_are_merged_into_one(shadow: Shadow, worktree: Path, acts: list[tuple[str, str]]) -> None:
-    """It takes one flush and syncs no file; the merged packs are removed after that."""
+    """No file is synced. After a power cut, the rows of the merged packs must not come back."""
     counts, steps = [], []
     for number in range(12):
         make_tree(worktree, {"a": f"{number}"})
@@ -821,7 +894,7 @@ def test_many_rows_are_merged_into_one(shadow: Shadow, worktree: Path, acts: lis
     assert counts == [1, 2, 3, 4, 5, 1]
     assert steps[:2] == ["commit", "commit"]
     assert set(steps[2:-2]) == {"unlink"}
-    assert steps[-2:] == ["fsync directory", "forget"]
+    assert steps[-2:] == ["fsync directory", "commit"]
     assert count_packs(shadow.store) == 2
     assert_records_whole(shadow.store)
 

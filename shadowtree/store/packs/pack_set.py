@@ -216,18 +216,17 @@ class PackSet:
 
     def drop(self, names: Iterable[str]) -> None:
         """Forget packs whose files are gone; every object in them that is needed is in another pack."""
-        ids: set[bytes] = set()
+        is_lost = False
         for name in names:
             for packs in (self._packs, self._recalled):
                 if (pack := packs.pop(name, None)) is not None:
-                    ids.update(pack.ids())
+                    is_lost = True
                     pack.close()
             for suffix in _SUFFIXES:
                 self._stamps.pop(name + suffix, None)
             self._kept.discard(name)
-        self._tables = self._likely = None
-        if not all(map(self.lists, ids)):
-            # An object that was not needed is gone. If it comes up again, it has to be stored again.
+        if is_lost:
+            # Another copy of what was in them, if there is one, may be damaged: it has to be proved anew.
             self._lose()
 
     def drop_held(self) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from hashlib import sha1
 from io import BufferedRandom, FileIO
 
@@ -325,12 +325,7 @@ class _Part:
         self._fd = -1
         file = PackFile(f"pack-{checksum.hex()}", os.path.basename(self._path))
         index_path = os.path.join(self._directory, file.index)
-        fd = disk.create_file(index_path)
-        try:
-            disk.write_all(fd, encode_pack_index(sorted(self.entries), checksum), index_path)
-            disk.sync(fd, index_path)
-        finally:
-            os.close(fd)
+        _write_synced(index_path, encode_pack_index(sorted(self.entries), checksum))
         # Before a row names the pack, so that renaming it needs no more space on the disk.
         _keep(os.path.join(self._directory, file.name))
         # From now on the files belong to the caller.
@@ -389,14 +384,9 @@ class IncomingPack(BufferedRandom):
         self.close()
         index = encode_pack_index(entries, checksum)
         file = PackFile(f"pack-{checksum.hex()}", os.path.basename(self._path))
-        disk.write_file(os.path.join(self._directory, file.index), index)
-        pack = Pack.with_index(self._path, index)
-        try:
-            for span in pack.spans().values():
-                for _ in pack.stream_span(span):
-                    pass
-        finally:
-            pack.close()
+        _write_synced(os.path.join(self._directory, file.index), index)
+        with closing(Pack.with_index(self._path, index)) as pack:
+            pack.require_sound_entries()
         return file
 
 
@@ -410,6 +400,16 @@ class _StoreFile(FileIO):
 
 
 # The files of packs
+
+
+def _write_synced(path: str, content: bytes) -> None:
+    """Write a new file under the name that it has for now, and sync it."""
+    fd = disk.create_file(path)
+    try:
+        disk.write_all(fd, content, path)
+        disk.sync(fd, path)
+    finally:
+        os.close(fd)
 
 
 def write_pack(directory: str, content: PackBytes) -> None:

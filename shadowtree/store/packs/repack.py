@@ -371,11 +371,13 @@ class _Rewriting:
 def verify(packs: Iterable[Pack], writers: Sequence[PackWriter]) -> None:
     """Read back packs that were just written; raise StoreDamaged if they are not correct.
 
-    Their checksums prove that all bytes are as written. New entries are hashed as well; copied entries did
-    not change, and name their bases by id.
+    The checksum of a large pack was made from its file, so it is the CRCs that prove that all bytes are as
+    they were in memory. New entries are hashed as well; copied entries did not change, and name their bases
+    by id.
     """
     made = {id for writer in writers for id in writer.ids - writer.copied}
     for pack in packs:
         if not pack.is_whole() or not all(map(pack.is_sound, made.intersection(pack.ids()))):
             raise StoreDamaged(f"{pack.path} was not written correctly")
+        pack.require_sound_entries()
         pack.is_verified = True

@@ -153,6 +153,15 @@ class Database:
             self._roll_back()
             raise
 
+    def void_failed_commits(self) -> None:
+        """Make sure that no commit whose sync failed comes back after a crash.
+
+        SQLite rolls it back, but leaves it in the log. Anything durable that is written over its beginning
+        breaks the chain of checksums.
+        """
+        with self.transaction():
+            self.rows(f"PRAGMA user_version = {FORMAT}")
+
     def _lengthen_log(self) -> None:
         """Extend the log to its full size at once, in a transaction, so that no other process writes to it.
 

@@ -124,19 +124,29 @@ class PackRows:
         """
         self._db.execute("DELETE FROM packs WHERE name = ?", name)
 
-    # These changes need not be durable: after a power cut, finished rows are only processed again
+    # After a power cut, other rows of finished work are only processed again
 
     def note_boot(self, boot: str) -> None:
         """Note that the files of every journaled pack are whole in this boot."""
         self._db.forget(("UPDATE packs SET boot = ?", (boot,)))
 
     def settle(self, placed: Collection[int], removed: Collection[int]) -> None:
-        """Note that packs, by the numbers of their rows, were placed, and that others were removed."""
-        self._db.forget(
+        """Note that packs, by the numbers of their rows, were placed, and durably that others were removed.
+
+        If the row of a removed pack came back, so would its removal: meanwhile, `Shadow.repo` may have
+        written the same pack again.
+        """
+        changes: list[tuple[str, Sequence[object]]] = [
             *(("UPDATE packs SET state = ?, temporary = NULL WHERE number = ?", (FRESH, n)) for n in placed),
             ("DELETE FROM packs WHERE state = ? AND versions = x''", (FRESH,)),
             *(("DELETE FROM packs WHERE number = ?", (number,)) for number in removed),
-        )
+        ]
+        if not removed:
+            self._db.forget(*changes)
+            return
+        with self._db.transaction():
+            for statement, values in changes:
+                self._db.rows(statement, *values)
 
     def drop(self, names: Iterable[str]) -> None:
         """Remove the rows of packs whose files are durable."""
