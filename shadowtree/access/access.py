@@ -135,7 +135,9 @@ class Access:
     def site(self) -> Site:
         """What to capture, and with which settings."""
         private = find_inodes(self.store, self.places.stores or self.store)
-        around = Surroundings(self.places.home, self.places.config_home, private)
+        around = Surroundings(
+            self.places.home, self.places.config_home, private, own_store=find_inodes(self.store)
+        )
         return Site(
             self.worktree,
             self.settings,

@@ -301,6 +301,7 @@ class _Scanner:
     ) -> None:
         self._root = given.worktree
         self._private = given.surroundings.private
+        self._own_store = given.surroundings.own_store
         self._census = census
         self._known = given.cache if census is None else census
         self._rule_files = scan.rule_files
@@ -312,8 +313,8 @@ class _Scanner:
 
     def visit(
         self, path: RelPath, mode: int, above: Policy | None, *, is_whole: bool
-    ) -> tuple[Directory, Policy, bool]:
-        """Return a directory, the rules inside it and whether it changed."""
+    ) -> tuple[Directory, Policy, bool] | None:
+        """Return a directory, the rules inside it and whether it changed; None: it is the store itself."""
         cached = None if self._known is None else self._known.get(path)
         if path == ROOT:
             self._rule_files.read_root(self._cursor.enter(ROOT))
@@ -323,6 +324,8 @@ class _Scanner:
                 return trusted
         fd = self._cursor.enter(path)
         status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) in self._own_store:
+            return None
         if (status.st_dev, status.st_ino) in self._private:
             raise Unreadable(HOLDS_STORES)
         if self._add_watch is not None and (not leaves_out(mode) or (cached is not None and cached.names)):

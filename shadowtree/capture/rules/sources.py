@@ -45,6 +45,8 @@ class Surroundings:
     """Device and inode of directories that are never covered: the store, and the directory of stores."""
     tombstones: Tombstones = NO_TOMBSTONES
     """The purged paths and contents."""
+    own_store: frozenset[tuple[int, int]] = frozenset()
+    """Device and inode of the store: no record of this worktree can ever cover it, so it leaves no trace."""
 
 
 def find_inodes(*paths: str) -> frozenset[tuple[int, int]]:
