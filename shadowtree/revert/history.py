@@ -12,7 +12,7 @@ from shadowtree.revert.wanted import EventChanges, OtherChange, Past
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.append import Ending
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import Travel
+from shadowtree.timeline.position import Travel, walk_back
 from shadowtree.timeline.session import MessageEvents, Session
 from shadowtree.timeline.sqlite.schema import (
     ACTS,
@@ -45,6 +45,8 @@ class MessageChanges:
     """The end of the message was inferred."""
     rest: list[Change] = field(default_factory=list)
     """Its other changes, which are only part of the history: at other paths, or after the step."""
+    without: dict[RelPath, tuple[Change, ...]] = field(default_factory=dict)
+    """By path, what removes from its states the changes of messages that are out of the line."""
 
     def limit(self, paths: Collection[RelPath]) -> MessageChanges:
         """Return a copy in which only the changes to `paths` count."""
@@ -103,12 +105,29 @@ class History:
         """
         back, forward = self.changes_of(travel.back), self.changes_of(travel.forward)
         passed = [message.limit(paths_of(back)) for message in self.changes_of(travel.passed)]
+        messages = sorted((*back, *passed, *forward), key=lambda message: message.number)
         return Route(
-            sorted((*back, *passed, *forward), key=lambda message: message.number),
+            self._find_contained(messages) if self.position.out else messages,
             {message.number for message in (*back, *passed)},
             {message.number for message in forward},
             {message.number for message in passed},
         )
+
+    def _find_contained(self, messages: Sequence[MessageChanges]) -> list[MessageChanges]:
+        """Note with each message what its states contain of earlier messages that are out of the line."""
+        out = self.changes_of([self.session.find(taken.message) for taken in self.position.out])
+        found = []
+        for message in messages:
+            line = {row.number for row in walk_back(message.message, self.session.find, first=out[0].message)}
+            without: dict[RelPath, tuple[Change, ...]] = {}
+            for taken, changes in zip(self.position.out, out, strict=True):
+                if taken.message in line and taken.message < message.message <= taken.newest:
+                    for change in changes.limit(paths_of([message])).changes:
+                        # The newest is removed first.
+                        undone = Change(change.path, change.new, change.old)
+                        without[change.path] = (undone, *without.get(change.path, ()))
+            found.append(replace(message, without=without))
+        return found
 
     def changes_of(self, rows: Sequence[MessageRow]) -> list[MessageChanges]:
         """Read the changes of some messages."""
@@ -168,11 +187,10 @@ class History:
     def trace(self, messages: Sequence[MessageChanges]) -> Past:
         """Read everything done to the paths of some messages, from the first message on."""
         counted = {message.number: message.changes for message in messages}
-        rest = {message.number: message.rest for message in messages}
         paths = {change.path for message in messages for change in (*message.changes, *message.rest)}
         first = min(counted, default=NOW)
         changes = self._changes_since(paths, first - 1) | counted
-        events = self._list(self.journal.events(sorted(changes.keys() - {NOW})), changes, rest)
+        events = self._list(self.journal.events(sorted(changes.keys() - {NOW})), changes, messages)
         since = {message.number: message.since for message in messages}
         return Past(events, self.find_others(events, since))
 
@@ -184,7 +202,7 @@ class History:
         if self.ending is not None:
             changes[NOW] = [change for change in self.ending.changes if change.path in paths]
             since[NOW] = self.ending.begin.number
-        listed = self._list(events, changes, {})
+        listed = self._list(events, changes)
         return Past(listed, self.find_others(listed, since))
 
     def _changes_since(self, paths: Collection[RelPath], after: int) -> dict[int, list[Change]]:
@@ -204,25 +222,27 @@ class History:
         }
         if first not in events:
             raise StoreDamaged(f"the timeline does not list event {first} of session {self.session.name!r}")
-        return self._list(events, self.journal.changes_of(list(events)), {})
+        return self._list(events, self.journal.changes_of(list(events)))
 
     def _list(
         self,
         events: Mapping[int, Event],
         changes: Mapping[int, list[Change]],
-        rest: Mapping[int, list[Change]],
+        messages: Iterable[MessageChanges] = (),
     ) -> list[EventChanges]:
         """List the changes of some events, in order; those of the open message come last."""
         if self.ending is not None:
             changes = {NOW: self.ending.changes, **changes}
         self.session.load([event.message for event in events.values() if event.message is not None])
+        counted = {message.number: message for message in messages}
         listed = []
         for number in sorted(changes):
-            label = self._label(events.get(number))
+            label, message = self._label(events.get(number)), counted.get(number)
             is_act = number in events and events[number].kind in ACTS
-            listed.append(EventChanges(number, label, changes[number], is_act))
-            if rest.get(number):
-                listed.append(EventChanges(0, label, rest[number]))
+            without = {} if message is None else message.without
+            listed.append(EventChanges(number, label, changes[number], is_act, without))
+            if message is not None and message.rest:
+                listed.append(EventChanges(0, label, message.rest))
         return listed
 
     def _label(self, event: Event | None) -> str:
