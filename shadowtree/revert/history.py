@@ -240,7 +240,9 @@ class History:
             label, message = self._label(events.get(number)), counted.get(number)
             is_act = number in events and events[number].kind in ACTS
             without = {} if message is None else message.without
-            listed.append(EventChanges(number, label, changes[number], is_act, without))
+            # Others need to know of a merge that changed nothing. Here, somebody's edit may still be there.
+            own = [each for each in changes[number] if not each.is_merged or each.old != each.new]
+            listed.append(EventChanges(number, label, own, is_act, without))
             if message is not None and message.rest:
                 listed.append(EventChanges(0, label, message.rest))
         return listed
@@ -296,9 +298,10 @@ class History:
         if not spans or self.session.number is None:
             return {}
         names = self.journal.session_names()
-        found = self._find_undone(events, spans, names)
         first = min(start for path in spans for start, _ in spans[path])
         changes = self.journal.changes_at(spans.keys(), first, self.session.number)
+        agreed = {change.path for _, change in changes if change.old == change.new}
+        found = self._find_undone(events, spans, names, agreed)
         changes = [(number, change) for number, change in changes if change.old != change.new]
         theirs = self.journal.events(sorted({number for number, _ in changes}))
         in_force = _find_in_force(self.journal, theirs.values())
@@ -315,6 +318,7 @@ class History:
         events: Sequence[EventChanges],
         spans: Mapping[RelPath, Sequence[tuple[int, int]]],
         names: Mapping[int, str],
+        agreed: Collection[RelPath],
     ) -> dict[RelPath, OtherChange]:
         """Find changes that other sessions made before or during some spans of events, and undid since.
 
@@ -323,10 +327,15 @@ class History:
         The state before m2 contains n1's change. If no act of this session has removed that change, the path
         itself shows that n1 was undone: it is not what was last recorded. If the act is to be reversed, n1's
         change cannot be separated from the rest.
+
+            other's n1: v0→v1      m1: v1→v0      n1 is undone: v0→v0      undo m1
+
+        Nor does the path show it if undoing n1 left it alone, because it was as wanted (`agreed`). Unless an
+        act of this session came in between, what m1 wrote over n1's change cannot be separated from it.
         """
         acts = [event for event in events if event.is_act]
         acted = {change.path for act in acts for change in act.changes} & spans.keys()
-        if not acted or len(names) < 2:
+        if not (acted or agreed) or len(names) < 2:
             return {}
         reversed_at = {
             change.path
@@ -334,7 +343,7 @@ class History:
             for change in act.changes
             if any(act.number == end for _, end in spans.get(change.path, ()))
         }
-        changes = self.journal.changes_at(acted, 0, self.session.require_number())
+        changes = self.journal.changes_at({*acted, *agreed}, 0, self.session.require_number())
         theirs = self.journal.events(
             sorted({number for number, change in changes if change.old != change.new})
         )
@@ -351,7 +360,8 @@ class History:
                 if their.message in then[end]:
                     message, session = self.session.find(their.message).id, _name(their, names)
                     reason = f"message {message!r} of session {session!r} changed it and was undone since"
-                    found[change.path] = OtherChange(reason, is_inseparable=change.path in reversed_at)
+                    is_inseparable = change.path in reversed_at or change.path not in acted
+                    found[change.path] = OtherChange(reason, is_inseparable)
         return found
 
     def _describe(

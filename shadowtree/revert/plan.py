@@ -96,7 +96,7 @@ class PathPlan:
     kept: list[RelPath]
     skipped: list[Skipped]
     agreed: list[Change] = field(default_factory=list)
-    """Paths that somebody else already changed to the wanted state, which is both sides of the change."""
+    """Paths that somebody else already changed as wanted. Both sides of the change are the present state."""
     marked: list[RelPath] = field(default_factory=list)
     """Paths into which conflict markers are written."""
     edited: list[RelPath] = field(default_factory=list)
@@ -261,6 +261,8 @@ class _Planner:
             # It counts as merged even if it equals the target: somebody's edit was not overwritten.
             is_merged = merged.state != want.target or (reason is not None and not is_overwriting)
             self._changes[want.path] = Change(want.path, present, merged.state, is_merged=is_merged)
+        else:
+            self._agreed[want.path] = Change(want.path, present, present, is_merged=True)
         if merged.has_markers:
             self._marked.add(want.path)
 

@@ -344,7 +344,7 @@ def test_what_was_deleted_meanwhile_is_merged_with_nothing() -> None:
 def test_a_merge_that_comes_to_what_is_there_changes_nothing() -> None:
     found, _ = merge(Merged(f(2)), [EDITED], {b"p": f(2)}, "merge")
 
-    assert found == EMPTY
+    assert found == replace(EMPTY, agreed=[Change(RelPath(b"p"), f(2), f(2), is_merged=True)])
 
 
 @pytest.mark.parametrize(
