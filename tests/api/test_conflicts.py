@@ -1185,3 +1185,42 @@ def test_an_edit_that_a_merge_left_as_it_was_is_still_in_the_way(shadow: Shadow,
         shadow.redo()
     shadow.redo(on_conflict="merge")
     assert (worktree / "t").read_text().splitlines() == ["of the user", *LINES, "of m1"]
+
+
+# Messages of other sessions that are still open
+
+
+@pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "open"])
+def test_an_undo_names_the_open_message_whose_edits_it_may_undo(
+    shadow: Shadow, worktree: Path, is_ended: bool
+) -> None:
+    """Until it ends, nobody can tell which of the two changed the path, so this is no conflict."""
+    other = shadow.for_session("other")
+    write_lines(worktree, LINES)
+    shadow.begin("m1")
+    other.begin("theirs")
+    make_tree(worktree, {"t": "changed by both\n", "of m1": "1"})
+    if is_ended:
+        shadow.end()
+    planned, outcome = shadow.undo(dry_run=True), shadow.undo()
+
+    note = "message 'theirs' of session 'other' is open: this undo may undo its edits too"
+    assert note in planned.notes
+    assert note in outcome.notes
+    assert outcome.uncertain == planned.uncertain == ["of m1", "t"]
+
+
+def test_an_open_message_is_not_named_for_what_changed_before_it_began(
+    shadow: Shadow, worktree: Path
+) -> None:
+    other = shadow.for_session("other")
+    write_lines(worktree, LINES)
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "before it began"})
+    shadow.begin("m2")
+    make_tree(worktree, {"t": "before it began"})
+    other.begin("theirs")
+    shadow.end()
+    outcome = shadow.undo(2)
+
+    assert (outcome.notes, outcome.uncertain) == ([], [])
