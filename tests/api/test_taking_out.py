@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -325,7 +326,9 @@ def test_every_message_can_be_taken_out_for_itself_and_that_taken_back(seed: int
 COLLISION = "collision"
 
 
-def merge(path: str, ours: Entry | None, base: Entry | None, theirs: Entry | None, place: Path) -> object:
+def merge(
+    path: str, ours: Entry | None, base: Entry | None, theirs: Entry | None, place: Path, *options: str
+) -> object:
     """Merge three versions of a path by the rules of a plan, texts with git."""
     if base == theirs or ours == theirs:
         return ours
@@ -335,13 +338,13 @@ def merge(path: str, ours: Entry | None, base: Entry | None, theirs: Entry | Non
         # A directory that contains something else stays, and one to restore may be missing already.
         is_plain = not {type(side) for side in (ours, base, theirs)} & {File, Link}
         return ours if is_plain else COLLISION
-    content = merge_contents(ours.content, base.content, theirs.content, place)
+    content = merge_contents(ours.content, base.content, theirs.content, place, *options)
     if isinstance(content, str) or len({ours.mode, base.mode, theirs.mode}) == 3:
         return COLLISION
     return File(content, theirs.mode if ours.mode == base.mode else ours.mode)
 
 
-def merge_contents(ours: bytes, base: bytes, theirs: bytes, place: Path) -> bytes | str:
+def merge_contents(ours: bytes, base: bytes, theirs: bytes, place: Path, *options: str) -> bytes | str:
     if base == theirs or ours == theirs:
         return ours
     if ours == base:
@@ -349,7 +352,8 @@ def merge_contents(ours: bytes, base: bytes, theirs: bytes, place: Path) -> byte
     names = [place / name for name in ("ours", "base", "theirs")]
     for name, content in zip(names, (ours, base, theirs), strict=True):
         name.write_bytes(content)
-    done = subprocess.run(["git", "merge-file", "-p", *map(str, names)], capture_output=True, check=False)
+    command = ["git", "merge-file", "-p", *options, *map(str, names)]
+    done = subprocess.run(command, capture_output=True, check=False)
     return done.stdout if done.returncode == 0 else COLLISION
 
 
@@ -400,13 +404,27 @@ class Overlapping:
         wanted = dict(present)
         for path in base.keys() | theirs.keys():
             if base.get(path) != theirs.get(path):
-                found = merge(path, present.get(path), base.get(path), theirs.get(path), self.made.top)
+                sides = self.leave_out(id, path, base.get(path), theirs.get(path))
+                found = merge(path, present.get(path), *sides, self.made.top)
                 if found == COLLISION:
                     return None
                 wanted.pop(path, None)
                 if found is not None:
                     wanted[path] = found  # type: ignore[assignment]  # an entry, as it is no collision
         return wanted
+
+    def leave_out(
+        self, id: str, path: str, base: Entry | None, theirs: Entry | None
+    ) -> tuple[Entry | None, Entry | None]:
+        """Remove from both sides what earlier messages did that are out of the line."""
+        sides: list[Any] = [base, theirs]  # Any: entries, or a collision
+        for taken in reversed(self.line[: self.line.index(id)]):
+            before, after = self.befores[taken].get(path), self.afters[taken].get(path)
+            if taken in self.out and before != after:
+                sides = [merge(path, side, after, before, self.made.top, "--ours") for side in sides]
+                if COLLISION in sides:
+                    return base, theirs
+        return sides[0], sides[1]
 
     def act(self, act: Callable[[], Outcome], wanted: Disk | None, passed: Disk | None = None) -> bool:
         """Do an act, reverse it and do it again; return whether it was done.
