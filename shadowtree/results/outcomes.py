@@ -117,7 +117,7 @@ class Outcome(Result):
     """How each file would differ, for a dry run with `diff`."""
     uncertain: list[str] = field(default_factory=list)
     """Changed paths that may hold your own edits: they changed after the last finished step of a message that
-    was never ended."""
+    was never ended, or while a message of another session was open that still is."""
     edited: list[str] = field(default_factory=list)
     """Changed paths that somebody else changed since: their edits are merged or overwritten."""
 

@@ -173,7 +173,11 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
     _refuse_unread_rules(target, ending, scan)
     attribution = Attribution(history, target.over, target.undone)
     if not target.is_nothing:
-        notes = [*attribution.note_ends(target.kind), *attribution.note_head(act.git_head)]
+        notes = [
+            *attribution.note_ends(target.kind),
+            *attribution.note_open(target.kind, [want.path for want in target.wanted]),
+            *attribution.note_head(act.git_head),
+        ]
         target = replace(target, notes=[*target.notes, *notes, *_note_unused(act.options, target)])
     contents, present = Contents(objects, writer), DiskState(root, scan, writer)
     if act.options.files:

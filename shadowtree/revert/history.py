@@ -12,7 +12,7 @@ from shadowtree.revert.wanted import EventChanges, OtherChange, Past
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.append import Ending
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import Travel
+from shadowtree.timeline.position import Travel, walk_back
 from shadowtree.timeline.session import MessageEvents, Session
 from shadowtree.timeline.sqlite.schema import (
     ACTS,
@@ -45,6 +45,8 @@ class MessageChanges:
     """The end of the message was inferred."""
     rest: list[Change] = field(default_factory=list)
     """Its other changes, which are only part of the history: at other paths, or after the step."""
+    without: dict[RelPath, tuple[Change, ...]] = field(default_factory=dict)
+    """By path, what removes from its states the changes of messages that are out of the line."""
 
     def limit(self, paths: Collection[RelPath]) -> MessageChanges:
         """Return a copy in which only the changes to `paths` count."""
@@ -103,12 +105,29 @@ class History:
         """
         back, forward = self.changes_of(travel.back), self.changes_of(travel.forward)
         passed = [message.limit(paths_of(back)) for message in self.changes_of(travel.passed)]
+        messages = sorted((*back, *passed, *forward), key=lambda message: message.number)
         return Route(
-            sorted((*back, *passed, *forward), key=lambda message: message.number),
+            self._find_contained(messages) if self.position.out else messages,
             {message.number for message in (*back, *passed)},
             {message.number for message in forward},
             {message.number for message in passed},
         )
+
+    def _find_contained(self, messages: Sequence[MessageChanges]) -> list[MessageChanges]:
+        """Note with each message what its states contain of earlier messages that are out of the line."""
+        out = self.changes_of([self.session.find(taken.message) for taken in self.position.out])
+        found = []
+        for message in messages:
+            line = {row.number for row in walk_back(message.message, self.session.find, first=out[0].message)}
+            without: dict[RelPath, tuple[Change, ...]] = {}
+            for taken, changes in zip(self.position.out, out, strict=True):
+                if taken.message in line and taken.message < message.message <= taken.newest:
+                    for change in changes.limit(paths_of([message])).changes:
+                        # The newest is removed first.
+                        undone = Change(change.path, change.new, change.old)
+                        without[change.path] = (undone, *without.get(change.path, ()))
+            found.append(replace(message, without=without))
+        return found
 
     def changes_of(self, rows: Sequence[MessageRow]) -> list[MessageChanges]:
         """Read the changes of some messages."""
@@ -168,11 +187,10 @@ class History:
     def trace(self, messages: Sequence[MessageChanges]) -> Past:
         """Read everything done to the paths of some messages, from the first message on."""
         counted = {message.number: message.changes for message in messages}
-        rest = {message.number: message.rest for message in messages}
         paths = {change.path for message in messages for change in (*message.changes, *message.rest)}
         first = min(counted, default=NOW)
         changes = self._changes_since(paths, first - 1) | counted
-        events = self._list(self.journal.events(sorted(changes.keys() - {NOW})), changes, rest)
+        events = self._list(self.journal.events(sorted(changes.keys() - {NOW})), changes, messages)
         since = {message.number: message.since for message in messages}
         return Past(events, self.find_others(events, since))
 
@@ -184,7 +202,7 @@ class History:
         if self.ending is not None:
             changes[NOW] = [change for change in self.ending.changes if change.path in paths]
             since[NOW] = self.ending.begin.number
-        listed = self._list(events, changes, {})
+        listed = self._list(events, changes)
         return Past(listed, self.find_others(listed, since))
 
     def _changes_since(self, paths: Collection[RelPath], after: int) -> dict[int, list[Change]]:
@@ -204,25 +222,29 @@ class History:
         }
         if first not in events:
             raise StoreDamaged(f"the timeline does not list event {first} of session {self.session.name!r}")
-        return self._list(events, self.journal.changes_of(list(events)), {})
+        return self._list(events, self.journal.changes_of(list(events)))
 
     def _list(
         self,
         events: Mapping[int, Event],
         changes: Mapping[int, list[Change]],
-        rest: Mapping[int, list[Change]],
+        messages: Iterable[MessageChanges] = (),
     ) -> list[EventChanges]:
         """List the changes of some events, in order; those of the open message come last."""
         if self.ending is not None:
             changes = {NOW: self.ending.changes, **changes}
         self.session.load([event.message for event in events.values() if event.message is not None])
+        counted = {message.number: message for message in messages}
         listed = []
         for number in sorted(changes):
-            label = self._label(events.get(number))
+            label, message = self._label(events.get(number)), counted.get(number)
             is_act = number in events and events[number].kind in ACTS
-            listed.append(EventChanges(number, label, changes[number], is_act))
-            if rest.get(number):
-                listed.append(EventChanges(0, label, rest[number]))
+            without = {} if message is None else message.without
+            # Others need to know of a merge that changed nothing. Here, somebody's edit may still be there.
+            own = [each for each in changes[number] if not each.is_merged or each.old != each.new]
+            listed.append(EventChanges(number, label, own, is_act, without))
+            if message is not None and message.rest:
+                listed.append(EventChanges(0, label, message.rest))
         return listed
 
     def _label(self, event: Event | None) -> str:
@@ -276,9 +298,10 @@ class History:
         if not spans or self.session.number is None:
             return {}
         names = self.journal.session_names()
-        found = self._find_undone(events, spans, names)
         first = min(start for path in spans for start, _ in spans[path])
         changes = self.journal.changes_at(spans.keys(), first, self.session.number)
+        agreed = {change.path for _, change in changes if change.old == change.new}
+        found = self._find_undone(events, spans, names, agreed)
         changes = [(number, change) for number, change in changes if change.old != change.new]
         theirs = self.journal.events(sorted({number for number, _ in changes}))
         in_force = _find_in_force(self.journal, theirs.values())
@@ -295,6 +318,7 @@ class History:
         events: Sequence[EventChanges],
         spans: Mapping[RelPath, Sequence[tuple[int, int]]],
         names: Mapping[int, str],
+        agreed: Collection[RelPath],
     ) -> dict[RelPath, OtherChange]:
         """Find changes that other sessions made before or during some spans of events, and undid since.
 
@@ -303,10 +327,15 @@ class History:
         The state before m2 contains n1's change. If no act of this session has removed that change, the path
         itself shows that n1 was undone: it is not what was last recorded. If the act is to be reversed, n1's
         change cannot be separated from the rest.
+
+            other's n1: v0→v1      m1: v1→v0      n1 is undone: v0→v0      undo m1
+
+        Nor does the path show it if undoing n1 left it alone, because it was as wanted (`agreed`). Unless an
+        act of this session came in between, what m1 wrote over n1's change cannot be separated from it.
         """
         acts = [event for event in events if event.is_act]
         acted = {change.path for act in acts for change in act.changes} & spans.keys()
-        if not acted or len(names) < 2:
+        if not (acted or agreed) or len(names) < 2:
             return {}
         reversed_at = {
             change.path
@@ -314,7 +343,7 @@ class History:
             for change in act.changes
             if any(act.number == end for _, end in spans.get(change.path, ()))
         }
-        changes = self.journal.changes_at(acted, 0, self.session.require_number())
+        changes = self.journal.changes_at({*acted, *agreed}, 0, self.session.require_number())
         theirs = self.journal.events(
             sorted({number for number, change in changes if change.old != change.new})
         )
@@ -331,7 +360,8 @@ class History:
                 if their.message in then[end]:
                     message, session = self.session.find(their.message).id, _name(their, names)
                     reason = f"message {message!r} of session {session!r} changed it and was undone since"
-                    found[change.path] = OtherChange(reason, is_inseparable=change.path in reversed_at)
+                    is_inseparable = change.path in reversed_at or change.path not in acted
+                    found[change.path] = OtherChange(reason, is_inseparable)
         return found
 
     def _describe(

@@ -111,11 +111,13 @@ def _do(move: Move, writer: Writer, own: Collection[bytes]) -> bool:
     """Make one move and verify what it moved aside; return False for a directory that has to stay."""
     if move.is_mode_only:
         assert move.new is not None
-        found = writer.state_of(move.path)
+        # Identified before it is read, so that a save after that shows.
+        file, found = writer.identify(move.path), writer.state_of(move.path)
         # A hard link to a file whose bits were just changed has them already.
         if found != move.new:
             _expect(move.path, move.old, found)
-            writer.change_mode(move.path, move.new.mode)
+            if file is None or not writer.change_mode(move.path, move.new.mode, file[:2]):
+                raise _changed(move.path, "it was changed in the meantime")
     elif move.old is None:
         _move_in(move, writer)
     elif move.new is None:
@@ -380,11 +382,9 @@ def _roll_back(move: Move, place: RelPath, writer: Writer, read_blob: ReadBlob) 
     there, aside = writer.state_of(move.path), writer.state_of(place, is_settled=True)
     _require_read(move.path, there)
     if move.is_mode_only:
-        found = writer.identify(move.path)
-        is_same_file = found is not None and found[:2] == move.file
-        if there == move.new and is_same_file and move.old is not None:
-            writer.change_mode(move.path, move.old.mode)
-        return there == move.old or (there == move.new and is_same_file)
+        if there == move.new and move.old is not None:
+            return writer.change_mode(move.path, move.old.mode, move.file)
+        return there == move.old
     if aside is None:
         if there == move.old:
             return True

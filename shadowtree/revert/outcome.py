@@ -18,7 +18,7 @@ from shadowtree.capture.scan import Scan
 from shadowtree.results.messages import Skipped
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.contents import Contents
-from shadowtree.revert.history import History, with_session
+from shadowtree.revert.history import History, paths_of, with_session
 from shadowtree.revert.intents import Move
 from shadowtree.revert.plan import PathPlan, identify_plan
 from shadowtree.revert.requests import Options, Request, Revert
@@ -197,7 +197,7 @@ def _show_change(change: Change) -> PlannedChange:
 
 
 class Attribution:
-    """Whose changes an act reverses: messages that nobody ended, and a git HEAD that moved meanwhile.
+    """Whose changes an act reverses: unended messages, sessions at work, and a git HEAD that moved meanwhile.
 
     A message that nobody ended is closed later, by the next message or by an act. Changes before that count
     as the message's, although the user may have made them:
@@ -206,6 +206,9 @@ class Attribution:
                                             └───────── uncertain ────────┘
 
     If all steps of m1 have ended, it ends with the last of them, and nothing is uncertain.
+
+    A message of another session that began before m1 ended and is still open may have changed the same paths.
+    Those that differ from its begin are uncertain: nobody can tell which of the two changed them.
     """
 
     def __init__(self, history: History, over: Sequence[MessageRow], undone: Sequence[MessageRow]) -> None:
@@ -215,6 +218,7 @@ class Attribution:
         self._events = MessageEvents(history.journal.events_of(sorted(numbers)) if numbers else ())
         self._never_ended = [row for row in undone if self._is_inferred(row)]
         self._changes = history.changes_of(self._never_ended) if self._never_ended else []
+        self._shared = _find_shared(history, undone)
 
     def _is_inferred(self, row: MessageRow) -> bool:
         end = self._events.ends.get(row.number)
@@ -242,6 +246,14 @@ class Attribution:
             end = "was never ended: it" if len(at_step) == 1 else "were never ended: each"
             yield f"{_name(at_step)} {end} ends with its last step"
 
+    def note_open(self, act: str, paths: Collection[RelPath]) -> Iterator[str]:
+        """Note which open messages of other sessions may have changed paths of the act too."""
+        for number, shared in self._shared.items():
+            if shared & {*paths}:
+                row, names = self._history.session.find(number), self._history.journal.session_names()
+                session = names[row.session]
+                yield f"message {row.id!r} of session {session!r} is open: this {act} may undo its edits too"
+
     def note_head(self, now: str | None) -> Iterator[str]:
         """Note that the HEAD of the user's repository moved during the messages, or since."""
         if not self._over:
@@ -268,8 +280,8 @@ class Attribution:
         ]
 
     def _find_uncertain(self) -> set[RelPath]:
-        """Find the paths that changed in messages that nobody ended, after their last finished step."""
-        history, found = self._history, set[RelPath]()
+        """Find the paths that changed in unended messages, after their last finished step."""
+        history, found = self._history, set[RelPath]().union(*self._shared.values())
         for message in self._changes:
             if self._events.last_step_of(message.message) is not None:
                 continue
@@ -281,6 +293,22 @@ class Attribution:
                 own &= {c.path for c in list_changes(history.tree_after(last), history.tree_after(end))}
             found |= own
         return found
+
+
+def _find_shared(history: History, undone: Sequence[MessageRow]) -> dict[int, set[RelPath]]:
+    """Find by open message of another session which paths both it and messages to undo may have changed."""
+    open_now = history.journal.open_messages() if undone else {}
+    numbers = [number for session, number in open_now.items() if session != history.session.number]
+    if not numbers:
+        return {}
+    messages = history.changes_of(undone)
+    found: dict[int, set[RelPath]] = {}
+    for number, begin in MessageEvents(history.journal.events_of(numbers)).begins.items():
+        paths = paths_of(message for message in messages if message.number > begin.number)
+        if paths and begin.before is not None:
+            before = history.open(begin.before)
+            found[number] = {path for path in paths if before.find(path) != history.root.find(path)}
+    return found
 
 
 def _name(rows: Sequence[MessageRow]) -> str:

@@ -38,7 +38,7 @@ from shadowtree.base.paths import (
 )
 from shadowtree.results.messages import Skipped
 from shadowtree.results.outcomes import ConflictingPath, Hunk
-from shadowtree.revert.wanted import Wanted, describe_edit
+from shadowtree.revert.wanted import Edit, Wanted, describe_edit
 from shadowtree.text.merge import Merge, NotMerged, merge_text, write_markers
 
 TYPE_CHECKING = False
@@ -77,7 +77,7 @@ class Merged:
     """The result of merging several versions of a path."""
 
     state: PathState | None
-    """Counts only if nothing collides, or if it has markers."""
+    """The result. Where versions collide, it is ours, or both between markers."""
     collision: str | None = None
     """Why the versions cannot be merged."""
     hunks: list[Hunk] = field(default_factory=list)
@@ -96,7 +96,7 @@ class PathPlan:
     kept: list[RelPath]
     skipped: list[Skipped]
     agreed: list[Change] = field(default_factory=list)
-    """Paths that somebody else already changed to the wanted state, which is both sides of the change."""
+    """Paths that somebody else already changed as wanted. Both sides of the change are the present state."""
     marked: list[RelPath] = field(default_factory=list)
     """Paths into which conflict markers are written."""
     edited: list[RelPath] = field(default_factory=list)
@@ -261,6 +261,8 @@ class _Planner:
             # It counts as merged even if it equals the target: somebody's edit was not overwritten.
             is_merged = merged.state != want.target or (reason is not None and not is_overwriting)
             self._changes[want.path] = Change(want.path, present, merged.state, is_merged=is_merged)
+        else:
+            self._agreed[want.path] = Change(want.path, present, present, is_merged=True)
         if merged.has_markers:
             self._marked.add(want.path)
 
@@ -358,19 +360,37 @@ class Merger:
         self._label = theirs_label
         """The label of the wanted version in markers; None if no markers are written."""
 
-    def merge(self, path: RelPath, present: PathState | None, edits: Sequence[Change]) -> Merged:
+    def merge(self, path: RelPath, present: PathState | None, edits: Sequence[Edit]) -> Merged:
         """Apply edits to the present state, one after the other."""
         merged = Merged(present)
         for edit in edits:
             if merged.has_markers:
                 # No more edits can be applied to a text with markers.
                 return replace(merged, has_markers=False)
-            merged = self._merge(path, merged.state, edit)
+            merged = self._merge(path, merged.state, self._leave_out(path, edit))
             if merged.collision is not None and not merged.has_markers:
                 return merged
         return merged
 
-    def _merge(self, path: RelPath, ours: PathState | None, edit: Change) -> Merged:
+    def _leave_out(self, path: RelPath, edit: Edit) -> Edit:
+        """Remove from both sides of an edit what messages did that are out of the line.
+
+            m1: v0→v1      a line is deleted      m2: v1→v2      it is added again      m1 is taken out
+
+        Undoing m2 goes from v2 to v1, which would delete the line. Without m1's change both have it, so it
+        stays. Where m2 wrote over m1's change, the two cannot be separated, and v2 stays as it is.
+        """
+        plain, old, new = Merger(self._contents), edit.old, edit.new
+        for change in edit.without:
+            if isinstance(old, Unknown) or isinstance(new, Unknown):
+                break
+            found = [plain._merge(path, side, Edit(change.old, change.new)) for side in (old, new)]
+            if any(each.collision is not None and not each.hunks for each in found):
+                return edit
+            old, new = (each.state for each in found)
+        return Edit(old, new)
+
+    def _merge(self, path: RelPath, ours: PathState | None, edit: Edit) -> Merged:
         base, theirs = edit.old, edit.new
         if isinstance(base, Unknown) or isinstance(theirs, Unknown):
             return Merged(ours, "what it was in between is not recorded")
@@ -405,7 +425,8 @@ class Merger:
         places = "1 place" if len(hunks) == 1 else f"{len(hunks):,} places"
         collision = f"the changes overlap in {places}"
         if self._label is None:
-            return Merged(ours, collision, hunks)
+            content = b"".join(piece if isinstance(piece, bytes) else piece.ours for piece in found.pieces)
+            return Merged(PathState(mode, self._contents.add_merged(content)), collision, hunks)
         blob = self._contents.add_merged(write_markers(found, ours_label="current", theirs_label=self._label))
         return Merged(PathState(mode, blob), collision, hunks, has_markers=True)
 

@@ -55,8 +55,7 @@ def recover(opened: OpenStore, site: Site) -> list[str]:
         intent = decode_intent(row.content)
         is_done = row.is_committed or intent.waits_to_be == FINISHED
         with Writer(site.worktree, site.limits.unwritten_bytes) as writer:
-            if intent.waits_to_be:
-                _store_again(opened, site, writer, intent.moves, is_done=is_done)
+            _store_again(opened, site, writer, intent.moves, is_done=is_done)
             if is_done:
                 done = finish_moves(opened, site, writer, row.number, intent)
             else:
@@ -168,7 +167,8 @@ def _store_again(
 ) -> None:
     """Store what will be unlinked and is not in the store any more, unless it was purged.
 
-    While an intent waits, other commands go on, and messages may be forgotten.
+    The store may have been damaged since the kill. And while an intent waits, other commands go on, and
+    messages may be forgotten.
     """
     temporaries, purged = find_temporaries(moves, writer), opened.journal.left_out.tombstones()
     places = []

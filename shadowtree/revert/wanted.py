@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 
 @frozen
+class Edit:
+    """A change of messages to a path, in the direction of the act."""
+
+    old: PathState | Unknown | None
+    new: PathState | Unknown | None
+    without: tuple[Change, ...] = ()
+    """What removes from both sides the changes of messages that are out of the line."""
+
+
+@frozen
 class Wanted:
     """What a path should become, and what it should be now."""
 
@@ -35,7 +45,7 @@ class Wanted:
     """A description of the event that recorded it last."""
     doubt: str | None = None
     """Why its expected state is not known; then it is left alone, unless it already is the target."""
-    edits: list[Change] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list)
     """The messages' changes on the way there, joined; merged if others changed the path too."""
     is_merged: bool = False
     """Merge the edits in any case, because later changes stay."""
@@ -53,6 +63,8 @@ class EventChanges:
     """A description of the event, such as `message 'm1'`."""
     changes: list[Change]
     is_act: bool = False
+    without: Mapping[RelPath, tuple[Change, ...]] = field(default_factory=dict)
+    """By path, what removes from their states the changes of messages that are out of the line."""
 
 
 @frozen
@@ -88,7 +100,7 @@ def want_back(
         first = seen.first.new
         # If the state after the first change is unknown, the path is left alone.
         doubt = f"not recorded after: {first.reason}" if isinstance(first, Unknown) else None
-        edits = [Change(path, change.new, change.old) for change in reversed(seen.counted)]
+        edits = [Edit(change.new, change.old, without) for change, without in reversed(seen.counted)]
         found.append(seen.want(_known(seen.first.old, "before"), edits, doubt, is_merged=path in merged))
     return found
 
@@ -97,9 +109,10 @@ def want_forward(over: Collection[int], past: Past, merged: Collection[RelPath] 
     """Return what takes every path that the events `over` changed to after the last of them."""
     found = []
     for path, seen in sorted(_follow(over, past).items()):
-        doubt = None if any(change.is_known for change in seen.counted) else "not recorded before"
-        target = _known(seen.counted[-1].new, "after")
-        want = seen.want(target, seen.counted, doubt, is_merged=path in merged)
+        doubt = None if any(change.is_known for change, _ in seen.counted) else "not recorded before"
+        target = _known(seen.counted[-1][0].new, "after")
+        edits = [Edit(change.old, change.new, without) for change, without in seen.counted]
+        want = seen.want(target, edits, doubt, is_merged=path in merged)
         found.append(replace(want, trouble=want.trouble or seen.edited_back))
     return found
 
@@ -196,7 +209,7 @@ def _follow(over: Collection[int], past: Past, passed: Collection[int] = ()) -> 
             else:
                 paths[change.path] = _Path(change, event.label, past.others.get(change.path))
             if event.number in over and event.number not in passed:
-                paths[change.path].counted.append(change)
+                paths[change.path].counted.append((change, event.without.get(change.path, ())))
     return paths
 
 
@@ -205,8 +218,8 @@ class _Path:
 
     def __init__(self, first: Change, label: str, other: OtherChange | None) -> None:
         self.first = first
-        self.counted: list[Change] = []
-        """Its changes by the events on the way."""
+        self.counted: list[tuple[Change, tuple[Change, ...]]] = []
+        """Its changes by the events on the way, each with what is to be removed from its states."""
         self._last: Answer = first.new
         """The last recorded state that is known; Unknown if none is."""
         self._left = first.new
@@ -277,7 +290,7 @@ class _Path:
             f"{describe_edit(self._last, change.old)} between {self._label} and {event.label}"
         )
 
-    def want(self, target: Answer, edits: list[Change], doubt: str | None, *, is_merged: bool) -> Wanted:
+    def want(self, target: Answer, edits: list[Edit], doubt: str | None, *, is_merged: bool) -> Wanted:
         """Return what the path should become, with the edits that lead there."""
         other = self._other
         return Wanted(
@@ -293,12 +306,13 @@ class _Path:
         )
 
 
-def _join(edits: list[Change]) -> list[Change]:
+def _join(edits: list[Edit]) -> list[Edit]:
     """Join edits that follow each other: a→b and b→c become a→c. Drop those that cancel out."""
-    joined: list[Change] = []
+    joined: list[Edit] = []
     for edit in edits:
-        if joined and joined[-1].new == edit.old and not isinstance(edit.old, Unknown):
-            edit = Change(edit.path, joined.pop().old, edit.new)
+        follows = joined and (joined[-1].new, joined[-1].without) == (edit.old, edit.without)
+        if follows and not isinstance(edit.old, Unknown):
+            edit = Edit(joined.pop().old, edit.new, edit.without)
         if edit.old != edit.new:
             joined.append(edit)
     return joined

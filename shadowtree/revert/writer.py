@@ -299,13 +299,19 @@ class Writer:
             fd, name = self._open_parent(path)
             os.rmdir(name, dir_fd=fd)
 
-    def change_mode(self, path: RelPath, mode: int) -> None:
-        """Change the permission bits of a file, and nothing else."""
+    def change_mode(self, path: RelPath, mode: int, file: tuple[int, int] | None) -> bool:
+        """Change the permission bits of a file, and nothing else; False if another file is there by now.
+
+        `file` is the inode and the mtime that are expected: an editor may save at this very moment.
+        """
         disk.before_write("chmod", to_text(path))
         with _errors(path), self._open(path) as (fd, status):
+            if _identify(status)[:2] != file:
+                return False
             # Bits above these are not recorded, so they stay as they are.
             os.fchmod(fd, mode & 0o777 | status.st_mode & 0o7000)
             sync(fd)
+            return True
 
     # Durability
 

@@ -72,13 +72,9 @@ class NotMerged:
 def merge_text(base: bytes, ours: bytes, theirs: bytes, *, max_steps: int = MAX_STEPS) -> Merge | NotMerged:
     """Merge the changes that two sides made to `base`.
 
-    If only one side changed anything, or both sides are equal, the result is that side, whatever its content.
-    `max_steps` limits the time; it never changes the result of a merge.
+    Binary and large contents are not merged, not even equal ones: the caller compares ids first. `max_steps`
+    limits the time; it never changes the result of a merge.
     """
-    if theirs in (base, ours):
-        return Merge((ours,))
-    if ours == base:
-        return Merge((theirs,))
     contents = (base, ours, theirs)
     if any(map(is_binary, contents)):
         return NotMerged("binary")

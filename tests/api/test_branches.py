@@ -1218,12 +1218,13 @@ def test_a_switch_merges_under_an_edit_what_leads_back_past_a_revert_of_some_pat
 def test_a_switch_merges_away_under_an_edit_what_was_brought_back_of_a_message_taken_out(
     shadow: Shadow, worktree: Path
 ) -> None:
+    """The bits collide, so undoing m3 brings back all that m2 did."""
     record_text(shadow, worktree)
-    record(shadow, "m2", {"t": text_of((3, "one"), (15, "two"))})
-    record(shadow, "m3", {"t": text_of((3, "one"))})
-    shadow.revert("m2", only=True)
+    record(shadow, "m2", {"t": file(text_of((3, "one"), (15, "two")), 0o755)})
+    record(shadow, "m3", {"t": file(text_of((3, "one")), 0o600)})
+    shadow.revert("m2", only=True, on_conflict="keep")
     shadow.undo()
-    make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"), (15, "two"))})
+    make_tree(worktree, {"t": file(text_of((3, "one"), (9, "mine"), (15, "two")), 0o755)})
     with pytest.raises(Conflict):
         shadow.switch("m1")
 

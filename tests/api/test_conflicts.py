@@ -1146,3 +1146,98 @@ def test_an_act_that_stays_away_from_what_they_undid_is_no_conflict(shadow: Shad
     shadow.redo()
 
     assert (worktree / "t").read_text().splitlines() == LINES
+
+
+WITHOUT_5 = [line for line in LINES if line != "line 5"]
+HOW: list[Resolution] = ["abort", "merge"]
+
+
+@pytest.mark.parametrize("added", [[], ["of ours"]], ids=["agreed", "merged"])
+def test_undoing_does_not_delete_again_what_another_session_deleted_and_undid(
+    shadow: Shadow, worktree: Path, added: list[str]
+) -> None:
+    """We wrote the line again before they undid its deletion, so undoing that changed nothing."""
+    other = shadow.for_session("other")
+    write_lines(worktree, LINES)
+    with other.message("theirs"):
+        write_lines(worktree, WITHOUT_5)
+    with shadow.message("ours"):
+        write_lines(worktree, LINES + added)
+    assert other.undo(on_conflict="merge").restored == []
+
+    for how in HOW:
+        with pytest.raises(Conflict) as caught:
+            shadow.undo(on_conflict=how)
+        assert "'theirs' of session 'other'" in caught.value.conflicts[0].reason
+        assert caught.value.conflicts[0].choices == ["keep", "overwrite"]
+    shadow.undo(on_conflict="overwrite")
+    assert (worktree / "t").read_text().splitlines() == WITHOUT_5
+
+
+def test_undoing_does_not_delete_again_a_file_that_another_session_deleted_and_undid(
+    shadow: Shadow, worktree: Path
+) -> None:
+    other = shadow.for_session("other")
+    write_lines(worktree, LINES)
+    with other.message("theirs"):
+        (worktree / "t").unlink()
+    with shadow.message("ours"):
+        write_lines(worktree, LINES)
+    other.undo()
+
+    with pytest.raises(Conflict):
+        shadow.undo()
+    assert (worktree / "t").read_text().splitlines() == LINES
+
+
+def test_an_edit_that_a_merge_left_as_it_was_is_still_in_the_way(shadow: Shadow, worktree: Path) -> None:
+    """The user had removed the message's line already; redo must not overwrite the rest of the edit."""
+    write_lines(worktree, LINES)
+    with shadow.message("m1"):
+        write_lines(worktree, [*LINES, "of m1"])
+    write_lines(worktree, ["of the user", *LINES])
+    shadow.undo(on_conflict="merge")
+
+    with pytest.raises(Conflict):
+        shadow.redo()
+    shadow.redo(on_conflict="merge")
+    assert (worktree / "t").read_text().splitlines() == ["of the user", *LINES, "of m1"]
+
+
+# Messages of other sessions that are still open
+
+
+@pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "open"])
+def test_an_undo_names_the_open_message_whose_edits_it_may_undo(
+    shadow: Shadow, worktree: Path, is_ended: bool
+) -> None:
+    """Until it ends, nobody can tell which of the two changed the path, so this is no conflict."""
+    other = shadow.for_session("other")
+    write_lines(worktree, LINES)
+    shadow.begin("m1")
+    other.begin("theirs")
+    make_tree(worktree, {"t": "changed by both\n", "of m1": "1"})
+    if is_ended:
+        shadow.end()
+    planned, outcome = shadow.undo(dry_run=True), shadow.undo()
+
+    note = "message 'theirs' of session 'other' is open: this undo may undo its edits too"
+    assert note in planned.notes
+    assert note in outcome.notes
+    assert outcome.uncertain == planned.uncertain == ["of m1", "t"]
+
+
+def test_an_open_message_is_not_named_for_what_changed_before_it_began(
+    shadow: Shadow, worktree: Path
+) -> None:
+    other = shadow.for_session("other")
+    write_lines(worktree, LINES)
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "before it began"})
+    shadow.begin("m2")
+    make_tree(worktree, {"t": "before it began"})
+    other.begin("theirs")
+    shadow.end()
+    outcome = shadow.undo(2)
+
+    assert (outcome.notes, outcome.uncertain) == ([], [])

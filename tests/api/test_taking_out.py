@@ -11,13 +11,15 @@ import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shadowtree import Outcome, Shadow
+from tests.api.test_revert import replace_tree
 from tests.support.histories import Branching, History, Place, history
 from tests.support.modelled import DIRECTORY, Disk, Entry, ancestors, is_below
-from tests.support.trees import File, Link
+from tests.support.trees import File, Link, Tree, assert_tree
 
 MODES = [0o644, 0o600, 0o755]
 
@@ -324,7 +326,9 @@ def test_every_message_can_be_taken_out_for_itself_and_that_taken_back(seed: int
 COLLISION = "collision"
 
 
-def merge(path: str, ours: Entry | None, base: Entry | None, theirs: Entry | None, place: Path) -> object:
+def merge(
+    path: str, ours: Entry | None, base: Entry | None, theirs: Entry | None, place: Path, *options: str
+) -> object:
     """Merge three versions of a path by the rules of a plan, texts with git."""
     if base == theirs or ours == theirs:
         return ours
@@ -334,13 +338,13 @@ def merge(path: str, ours: Entry | None, base: Entry | None, theirs: Entry | Non
         # A directory that contains something else stays, and one to restore may be missing already.
         is_plain = not {type(side) for side in (ours, base, theirs)} & {File, Link}
         return ours if is_plain else COLLISION
-    content = merge_contents(ours.content, base.content, theirs.content, place)
+    content = merge_contents(ours.content, base.content, theirs.content, place, *options)
     if isinstance(content, str) or len({ours.mode, base.mode, theirs.mode}) == 3:
         return COLLISION
     return File(content, theirs.mode if ours.mode == base.mode else ours.mode)
 
 
-def merge_contents(ours: bytes, base: bytes, theirs: bytes, place: Path) -> bytes | str:
+def merge_contents(ours: bytes, base: bytes, theirs: bytes, place: Path, *options: str) -> bytes | str:
     if base == theirs or ours == theirs:
         return ours
     if ours == base:
@@ -348,7 +352,8 @@ def merge_contents(ours: bytes, base: bytes, theirs: bytes, place: Path) -> byte
     names = [place / name for name in ("ours", "base", "theirs")]
     for name, content in zip(names, (ours, base, theirs), strict=True):
         name.write_bytes(content)
-    done = subprocess.run(["git", "merge-file", "-p", *map(str, names)], capture_output=True, check=False)
+    command = ["git", "merge-file", "-p", *options, *map(str, names)]
+    done = subprocess.run(command, capture_output=True, check=False)
     return done.stdout if done.returncode == 0 else COLLISION
 
 
@@ -399,13 +404,27 @@ class Overlapping:
         wanted = dict(present)
         for path in base.keys() | theirs.keys():
             if base.get(path) != theirs.get(path):
-                found = merge(path, present.get(path), base.get(path), theirs.get(path), self.made.top)
+                sides = self.leave_out(id, path, base.get(path), theirs.get(path))
+                found = merge(path, present.get(path), *sides, self.made.top)
                 if found == COLLISION:
                     return None
                 wanted.pop(path, None)
                 if found is not None:
                     wanted[path] = found  # type: ignore[assignment]  # an entry, as it is no collision
         return wanted
+
+    def leave_out(
+        self, id: str, path: str, base: Entry | None, theirs: Entry | None
+    ) -> tuple[Entry | None, Entry | None]:
+        """Remove from both sides what earlier messages did that are out of the line."""
+        sides: list[Any] = [base, theirs]  # Any: entries, or a collision
+        for taken in reversed(self.line[: self.line.index(id)]):
+            before, after = self.befores[taken].get(path), self.afters[taken].get(path)
+            if taken in self.out and before != after:
+                sides = [merge(path, side, after, before, self.made.top, "--ours") for side in sides]
+                if COLLISION in sides:
+                    return base, theirs
+        return sides[0], sides[1]
 
     def act(self, act: Callable[[], Outcome], wanted: Disk | None, passed: Disk | None = None) -> bool:
         """Do an act, reverse it and do it again; return whether it was done.
@@ -676,3 +695,101 @@ def test_no_act_loses_a_line_that_somebody_else_wrote(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1000, 1300))
 def test_no_act_loses_a_line_that_somebody_else_wrote_in_many_histories(seed: int) -> None:
     run_crowd(seed, 60)
+
+
+# Messages that contain the change of a message that is out of the line
+
+
+def of(*lines: str) -> Tree:
+    return {"t": "".join(line + "\n" for line in lines)}
+
+
+PLAIN = [f"line {number}" for number in range(9)]
+WITHOUT_4 = [line for line in PLAIN if line != "line 4"]
+ADDED = [*PLAIN[:4], "of m1", *PLAIN[4:]]
+AGAIN: dict[str, tuple[Tree, Tree, Tree]] = {
+    "a line is added again": (of(*PLAIN), of(*WITHOUT_4), of(*PLAIN, "of m2")),
+    "a line is deleted again": (of(*PLAIN), of(*ADDED), of(*PLAIN, "of m2")),
+    "a line of m1 stays": (of(*PLAIN), of(*ADDED), of(*ADDED, "of m2")),
+    "a line is added again among others": (
+        of(*PLAIN),
+        of(*WITHOUT_4[:-1], "of m1"),
+        of(*PLAIN[:-1], "of m2"),
+    ),
+    "a file is created again": (of(*PLAIN), {}, of(*PLAIN)),
+    "a file is deleted again": ({}, of(*PLAIN), {}),
+}
+"""The trees before and after m1, and after m2."""
+TAKE_AWAY: dict[str, Callable[[Shadow], Outcome]] = {
+    "undo": lambda shadow: shadow.undo(),
+    "only": lambda shadow: shadow.revert("m2", only=True),
+    "both": lambda shadow: shadow.revert("m1"),
+}
+
+
+def play_again(shadow: Shadow, worktree: Path, trees: tuple[Tree, Tree, Tree]) -> None:
+    """Record both messages, and take m1 out of the line; m1 keeps what m2 wrote over."""
+    replace_tree(worktree, trees[0])
+    for id, tree in zip(("m1", "m2"), trees[1:], strict=True):
+        with shadow.message(id):
+            replace_tree(worktree, tree)
+    shadow.revert("m1", only=True, on_conflict="keep")
+
+
+@pytest.mark.parametrize("take_away", TAKE_AWAY.values(), ids=TAKE_AWAY)
+@pytest.mark.parametrize("trees", AGAIN.values(), ids=AGAIN)
+def test_after_all_messages_are_reverted_the_files_are_as_before_them(
+    shadow: Shadow,
+    worktree: Path,
+    trees: tuple[Tree, Tree, Tree],
+    take_away: Callable[[Shadow], Outcome],
+) -> None:
+    play_again(shadow, worktree, trees)
+    outcome = take_away(shadow)
+
+    assert outcome.complete
+    assert_tree(worktree, trees[0])
+
+
+@pytest.mark.parametrize("take_away", TAKE_AWAY.values(), ids=TAKE_AWAY)
+@pytest.mark.parametrize("trees", AGAIN.values(), ids=AGAIN)
+def test_unrevert_brings_back_what_was_there_with_one_message_out(
+    shadow: Shadow,
+    worktree: Path,
+    trees: tuple[Tree, Tree, Tree],
+    take_away: Callable[[Shadow], Outcome],
+) -> None:
+    play_again(shadow, worktree, trees)
+    before = shadow.track()
+    take_away(shadow)
+    shadow.unrevert()
+
+    assert shadow.track() == before
+
+
+@pytest.mark.parametrize("how", ["undo", "both"])
+def test_an_edit_is_merged_with_what_was_there_before_both(shadow: Shadow, worktree: Path, how: str) -> None:
+    play_again(shadow, worktree, AGAIN["a line is added again"])
+    replace_tree(worktree, of("of the user", *PLAIN, "of m2"))
+    shadow.undo(on_conflict="merge") if how == "undo" else shadow.revert("m1", on_conflict="merge")
+
+    assert_tree(worktree, of("of the user", *PLAIN))
+
+
+@pytest.mark.parametrize("act", [Shadow.undo, Shadow.redo])
+def test_a_line_of_the_user_stays_though_a_message_out_of_the_line_had_the_same(
+    shadow: Shadow, worktree: Path, act: Callable[..., Outcome]
+) -> None:
+    play_again(shadow, worktree, AGAIN["a line is deleted again"])
+    if act == Shadow.redo:
+        shadow.undo()
+    there = read_lines(worktree)
+    replace_tree(worktree, of(*there[:4], "of m1", *there[4:]))
+    act(shadow, on_conflict="merge")
+
+    assert "of m1" in read_lines(worktree)
+    assert ("of m2" in read_lines(worktree)) == (act == Shadow.redo)
+
+
+def read_lines(worktree: Path) -> list[str]:
+    return (worktree / "t").read_text().splitlines()

@@ -29,7 +29,7 @@ from tests.faults.scenes import SCENES
 from tests.support.processes import Child, surroundings
 from tests.support.referee import assert_sound_store
 from tests.support.stores import SETTINGS, open_shadow
-from tests.support.trees import Tree, assert_tree, link, make_tree, plain, read_marks
+from tests.support.trees import Tree, assert_tree, executable, file, link, make_tree, plain, read_marks
 from tests.support.turns import this_turn
 
 if TYPE_CHECKING:
@@ -316,6 +316,27 @@ def test_an_editor_that_saves_at_any_moment_of_an_act_loses_nothing(
             editor.forget()
 
         assert number > 12
+
+
+def test_bits_are_not_changed_of_a_file_that_is_saved_at_this_very_moment(
+    worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tree(worktree, {"run": executable("old"), "z": executable("z")})
+    with open_shadow(worktree) as shadow:
+        with shadow.message("m1"):
+            make_tree(worktree, {"run": file("old", 0o600), "z": file("z", 0o600)})
+
+        def save(act: str, path: str) -> None:
+            if act == "chmod" and path == "z":
+                make_tree(tmp_path, {"saved": file("of the user", 0o600)})
+                os.replace(tmp_path / "saved", worktree / "z")
+
+        monkeypatch.setattr(disk, "before_write", save)
+        with pytest.raises(Conflict) as caught:
+            shadow.undo()
+
+    assert [conflict.path for conflict in caught.value.conflicts] == ["z"]
+    assert_tree(worktree, {"run": file("old", 0o600), "z": file("of the user", 0o600)})
 
 
 class LineEditor(Editor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -266,6 +267,27 @@ def test_what_is_forgotten_while_it_waits_is_stored_again_before_it_is_removed(w
     assert (worktree / "sub" / "a.txt").read_text() == "new"
     assert is_stored(store, "old")
     assert_records_whole(store)
+
+
+@pytest.mark.parametrize("act", ["unlink", "exchange"], ids=["done", "under way"])
+def test_what_the_store_lost_since_the_kill_is_stored_again_before_it_is_removed(
+    worktree: Path, act: str
+) -> None:
+    new = random.Random(4).randbytes(2 << 20).hex()
+    store = record(worktree, {"a": "old", "b": "old"}, {"a": new, "b": "new"})
+    kill_undo(worktree, act, ".shadowtree-tmp-" if act == "unlink" else "b")
+    pack = max((store / "objects" / "pack").glob("*.pack"), key=lambda each: each.stat().st_size)
+    pack.chmod(0o600)
+    with pack.open("r+b") as stream:
+        stream.seek(1 << 20)
+        stream.write(bytes(64))
+    assert not is_stored(store, new)
+
+    recover(worktree)
+
+    assert is_undone(store) == (act == "unlink")
+    assert is_stored(store, new)
+    assert not list(worktree.glob(".shadowtree-tmp-*"))
 
 
 def test_what_is_purged_while_it_waits_is_not_stored_again(worktree: Path) -> None:

@@ -445,6 +445,8 @@ class Actor(Recorder):
             # Once an act of ours changed the path, it no longer shows what they undid there.
             theirs = {h.message for h in self.others_story(session) if path in h.changes} - {None}
             has_acted = any(path in happening.changes for happening in session.story if not happening.message)
+            # Nor does it if their act left the path alone, because it was as wanted already.
+            has_acted |= any(h.number > since for h in self.others_story(session) if not h.message)
             return "perhaps" if has_acted and theirs - in_force else "no"
 
         return find

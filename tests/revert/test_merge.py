@@ -12,6 +12,7 @@ from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPa
 from shadowtree.results.outcomes import Hunk
 from shadowtree.revert import contents as real
 from shadowtree.revert.plan import Merged, Merger
+from shadowtree.revert.wanted import Edit
 from shadowtree.store.git_format import blob_id
 
 State = PathState | None
@@ -69,7 +70,7 @@ def merge(
     contents: Contents, present: State, *edits: tuple[State, State], label: str | None = None
 ) -> Merged:
     merger = Merger(contents, theirs_label=label)
-    return merger.merge(P, present, [Change(P, old, new) for old, new in edits])
+    return merger.merge(P, present, [Edit(old, new) for old, new in edits])
 
 
 def content_of(contents: Contents, merged: Merged) -> bytes:
@@ -140,7 +141,7 @@ def test_three_versions_come_to_what_the_rules_say(base: str) -> None:
 
         if isinstance(expected, str):
             assert merged.collision, (base, ours, theirs)
-            assert merged.state == STATES[ours]
+            assert merged.hunks or merged.state == STATES[ours]
             assert not merged.has_markers
         else:
             assert (merged.state, merged.collision) == (expected, None), (base, ours, theirs)
@@ -212,7 +213,7 @@ def test_a_collision_is_told_in_words(base: str, ours: str, theirs: str, reason:
 def test_what_comes_of_merging_is_held_until_it_is_stored(contents: Contents) -> None:
     base, ours = contents.file(text()), contents.file(text((3, "ours")), 0o600)
     theirs = contents.file(text((9, "theirs")))
-    merged = Merger(contents).merge(P, ours, [Change(P, base, theirs)])
+    merged = Merger(contents).merge(P, ours, [Edit(base, theirs)])
 
     both = text((3, "ours"), (9, "theirs"))
     assert merged == Merged(PathState(stat.S_IFREG | 0o600, blob_id(both)))
@@ -232,7 +233,7 @@ def test_what_comes_of_merging_is_held_until_it_is_stored(contents: Contents) ->
 )
 def test_where_one_side_alone_changed_no_content_is_read(base: str, ours: str, theirs: str) -> None:
     unreadable = Unreadable()
-    merged = Merger(unreadable).merge(P, STATES[ours], [Change(P, STATES[base], STATES[theirs])])
+    merged = Merger(unreadable).merge(P, STATES[ours], [Edit(STATES[base], STATES[theirs])])
 
     assert merged.collision is None
     assert unreadable.merged == {}
@@ -242,7 +243,7 @@ def test_bits_of_one_side_and_content_of_the_other_need_no_reading() -> None:
     runnable, large = STATES["runnable text"], STATES["large"]
     assert runnable is not None
     assert large is not None
-    merged = Merger(Unreadable()).merge(P, runnable, [Change(P, STATES["text"], large)])
+    merged = Merger(Unreadable()).merge(P, runnable, [Edit(STATES["text"], large)])
 
     assert merged == Merged(PathState(runnable.mode, large.blob))
 
@@ -334,11 +335,40 @@ def test_nothing_more_is_done_to_a_text_with_markers(contents: Contents) -> None
 @pytest.mark.parametrize("is_old", [True, False], ids=["before", "after"])
 def test_what_nobody_knows_is_not_merged(contents: Contents, is_old: bool) -> None:
     known, unknown = contents.file(text()), Unknown("it is too large")
-    change = Change(P, unknown, known) if is_old else Change(P, known, unknown)
+    edit = Edit(unknown, known) if is_old else Edit(known, unknown)
     present = contents.file(text((1, "mine")))
 
-    merged = Merger(contents).merge(P, present, [change])
+    merged = Merger(contents).merge(P, present, [edit])
     assert merged == Merged(present, "what it was in between is not recorded")
+
+
+# Without what is out of the line
+
+
+@pytest.mark.parametrize(
+    ("present", "old", "new", "expected"),
+    [
+        # The edit goes from `old` to `new`. Both contain the word "out" of a message that is out of the line.
+        ([], [(9, "edit")], [(3, "out")], []),
+        ([(9, "edit")], [(9, "edit"), (3, "out")], [(3, "out")], []),
+        ([(3, "out"), (9, "edit")], [(9, "edit")], [(3, "out")], [(3, "out")]),
+        ([(3, "over"), (9, "edit")], [(3, "over"), (9, "edit")], [(3, "out")], []),
+        ([(3, "mine"), (9, "edit")], [(3, "out"), (9, "edit")], [(3, "out")], [(3, "mine")]),
+    ],
+    ids=["would come back", "is gone", "is the user's", "is overwritten", "is edited"],
+)
+def test_an_edit_is_merged_without_what_is_out_of_the_line(
+    contents: Contents,
+    present: list[tuple[int, str]],
+    old: list[tuple[int, str]],
+    new: list[tuple[int, str]],
+    expected: list[tuple[int, str]],
+) -> None:
+    removal = Change(P, contents.file(text((3, "out"))), contents.file(text()))
+    edit = Edit(contents.file(text(*old)), contents.file(text(*new)), (removal,))
+    merged = Merger(contents, theirs_label="undo").merge(P, contents.file(text(*present)), [edit])
+
+    assert merged == Merged(contents.file(text(*expected)))
 
 
 # Hunks and markers

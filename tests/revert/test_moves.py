@@ -695,7 +695,7 @@ def test_a_fresh_bench_writes_nothing_through_a_link(led_away: Path, worktree: P
         for write in (
             lambda: writer.remove(P),
             lambda: writer.remove_directory(RelPath(b"s/d")),
-            lambda: writer.change_mode(P, 0o600),
+            lambda: writer.change_mode(P, 0o600, None),
             lambda: writer.move(RelPath(b"t"), RelPath(b"s/t")),
             lambda: writer.move(P, RelPath(b"stolen")),
             lambda: writer.exchange(RelPath(b"t"), P),

@@ -36,7 +36,7 @@ from shadowtree.revert.plan import (
     make_plan,
 )
 from shadowtree.revert.requests import Options
-from shadowtree.revert.wanted import Wanted
+from shadowtree.revert.wanted import Edit, Wanted
 
 if TYPE_CHECKING:
     from shadowtree.base.arguments import OnConflict
@@ -88,7 +88,7 @@ class NoMerger(real.Merger):
     def __init__(self) -> None:
         pass
 
-    def merge(self, path: RelPath, present: State, edits: Sequence[Change]) -> Merged:
+    def merge(self, path: RelPath, present: State, edits: Sequence[Edit]) -> Merged:
         raise AssertionError(f"{path!r} was to be merged")
 
 
@@ -104,7 +104,7 @@ def want(
     is_merged: bool = False,
 ) -> Wanted:
     own = RelPath(path)
-    on_the_way = [Change(own, old, new) for old, new in edits]
+    on_the_way = [Edit(old, new) for old, new in edits]
     return Wanted(own, target, expected, trouble, last, doubt, on_the_way, is_merged)
 
 
@@ -276,9 +276,9 @@ class Merger(real.Merger):
 
     def __init__(self, answer: Merged) -> None:
         self.answer = answer
-        self.asked: list[tuple[bytes, State, list[Change]]] = []
+        self.asked: list[tuple[bytes, State, list[Edit]]] = []
 
-    def merge(self, path: RelPath, present: State, edits: Sequence[Change]) -> Merged:
+    def merge(self, path: RelPath, present: State, edits: Sequence[Edit]) -> Merged:
         self.asked.append((path, present, list(edits)))
         return self.answer
 
@@ -316,7 +316,7 @@ def test_a_conflict_is_merged_when_asked_for(wanted: Wanted) -> None:
     assert found == PathPlan(
         [Change(RelPath(b"p"), f(2), f(7), is_merged=True)], [], [], [], edited=[RelPath(b"p")]
     )
-    assert merger.asked == [(b"p", f(2), [Change(RelPath(b"p"), f(1), f(0))])]
+    assert merger.asked == [(b"p", f(2), [Edit(f(1), f(0))])]
 
 
 @pytest.mark.parametrize("on_conflict", ["abort", "keep", "overwrite", "merge"])
@@ -324,7 +324,7 @@ def test_a_message_is_taken_out_from_under_later_ones_without_any_conflict(on_co
     found, merger = merge(FITS, [TAKEN_OUT], {b"p": f(2)}, on_conflict)
 
     assert found == PathPlan([Change(RelPath(b"p"), f(2), f(7), is_merged=True)], [], [], [])
-    assert merger.asked == [(b"p", f(2), [Change(RelPath(b"p"), f(1), f(0))])]
+    assert merger.asked == [(b"p", f(2), [Edit(f(1), f(0))])]
 
 
 @pytest.mark.parametrize("state", [None, ln(3), f(7, 0o600)], ids=["nothing", "link", "bits"])
@@ -344,7 +344,7 @@ def test_what_was_deleted_meanwhile_is_merged_with_nothing() -> None:
 def test_a_merge_that_comes_to_what_is_there_changes_nothing() -> None:
     found, _ = merge(Merged(f(2)), [EDITED], {b"p": f(2)}, "merge")
 
-    assert found == EMPTY
+    assert found == replace(EMPTY, agreed=[Change(RelPath(b"p"), f(2), f(2), is_merged=True)])
 
 
 @pytest.mark.parametrize(

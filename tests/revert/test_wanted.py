@@ -10,6 +10,7 @@ import pytest
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, Unknown
 from shadowtree.revert.wanted import (
+    Edit,
     EventChanges,
     OtherChange,
     Past,
@@ -34,11 +35,6 @@ IGNORED = Unknown("an ignore rule excluded it")
 def v(number: int) -> PathState:
     """Return a version of a file."""
     return PathState(stat.S_IFREG | 0o644, bytes([number]) * 20)
-
-
-def edit(old: State, new: State) -> Change:
-    """Return a change of the path."""
-    return Change(P, old, new)
 
 
 def happen(number: int, *changes: tuple[bytes, State, State], act: str = "") -> EventChanges:
@@ -78,11 +74,11 @@ EXAMPLE = [
 
 
 def test_the_example_goes_back_to_before_the_first_message() -> None:
-    assert back(EXAMPLE, 1, 4) == Wanted(P, v(0), v(3), None, "message 'm4'", edits=[edit(v(3), v(0))])
+    assert back(EXAMPLE, 1, 4) == Wanted(P, v(0), v(3), None, "message 'm4'", edits=[Edit(v(3), v(0))])
 
 
 def test_the_example_goes_back_by_its_last_message_alone() -> None:
-    assert back(EXAMPLE[3:], 4) == Wanted(P, v(1), v(3), None, "message 'm4'", edits=[edit(v(3), v(1))])
+    assert back(EXAMPLE[3:], 4) == Wanted(P, v(1), v(3), None, "message 'm4'", edits=[Edit(v(3), v(1))])
 
 
 # Back
@@ -133,7 +129,7 @@ def test_what_came_before_the_first_message_to_undo_is_not_looked_at() -> None:
     """An earlier act does not show whether the path was edited since."""
     story = [happen(1, (P, v(8), v(9)), act="undo"), happen(2, (P, v(0), v(1)))]
 
-    assert back(story, 2) == Wanted(P, v(0), v(1), None, "message 'm2'", edits=[edit(v(1), v(0))])
+    assert back(story, 2) == Wanted(P, v(0), v(1), None, "message 'm2'", edits=[Edit(v(1), v(0))])
 
 
 def test_acts_in_between_are_links_of_the_chain() -> None:
@@ -144,7 +140,7 @@ def test_acts_in_between_are_links_of_the_chain() -> None:
         happen(4, (P, v(1), v(7)), act="restore"),
     ]
 
-    assert back(story, 1) == Wanted(P, v(0), v(7), None, "the last restore", edits=[edit(v(1), v(0))])
+    assert back(story, 1) == Wanted(P, v(0), v(7), None, "the last restore", edits=[Edit(v(1), v(0))])
 
 
 def test_a_link_that_does_not_fit_is_an_edit_of_somebody_else() -> None:
@@ -179,7 +175,7 @@ def test_an_edit_that_an_act_replaced_is_told_only_if_it_came_back() -> None:
 def test_an_edit_that_an_act_found_as_wished_is_agreed_upon() -> None:
     story = [happen(1, (P, v(0), v(1))), happen(2, (P, v(5), v(5)), act="restore")]
 
-    assert back(story, 1) == Wanted(P, v(0), v(5), None, "the last restore", edits=[edit(v(1), v(0))])
+    assert back(story, 1) == Wanted(P, v(0), v(5), None, "the last restore", edits=[Edit(v(1), v(0))])
 
 
 def test_another_session_is_told_before_an_edit() -> None:
@@ -256,7 +252,7 @@ UNDONE = [
     ("over", "target"), [((1,), v(1)), ((1, 2), v(2)), ((2,), v(2))], ids=["one", "both", "the second"]
 )
 def test_going_forward_wants_what_the_last_of_them_made(over: tuple[int, ...], target: PathState) -> None:
-    edits = [edit(v(1) if over == (2,) else v(0), target)]
+    edits = [Edit(v(1) if over == (2,) else v(0), target)]
 
     assert forward(UNDONE, *over) == Wanted(P, target, v(0), None, "the last undo", edits=edits)
 
@@ -265,20 +261,20 @@ def test_going_forward_after_an_edit_that_was_overwritten_is_no_trouble() -> Non
     """The undo overwrote the edit, and the state that it left counts."""
     story = [happen(1, (P, v(0), v(1))), happen(2, (P, v(9), v(0)), act="undo")]
 
-    assert forward(story, 1) == Wanted(P, v(1), v(0), None, "the last undo", edits=[edit(v(0), v(1))])
+    assert forward(story, 1) == Wanted(P, v(1), v(0), None, "the last undo", edits=[Edit(v(0), v(1))])
 
 
 def test_going_forward_deletes_again() -> None:
     story = [happen(1, (P, v(0), None)), happen(2, (P, None, v(0)), act="undo")]
 
-    assert forward(story, 1) == Wanted(P, None, v(0), None, "the last undo", edits=[edit(v(0), None)])
+    assert forward(story, 1) == Wanted(P, None, v(0), None, "the last undo", edits=[Edit(v(0), None)])
 
 
 def test_going_forward_over_nothing_that_was_recorded_to_be_undone_expects_its_own_state() -> None:
     """A path that the undo left unchanged has no change in the undo's record."""
     story = [happen(1, (P, v(0), v(1)))]
 
-    assert forward(story, 1) == Wanted(P, v(1), v(1), None, "message 'm1'", edits=[edit(v(0), v(1))])
+    assert forward(story, 1) == Wanted(P, v(1), v(1), None, "message 'm1'", edits=[Edit(v(0), v(1))])
 
 
 def test_going_forward_names_what_another_session_did() -> None:
@@ -296,7 +292,7 @@ def test_going_forward_leaves_the_paths_of_later_messages_alone() -> None:
 
     wanted = want_forward({1}, Past(story, {}))
 
-    edits = [Change(RelPath(b"a"), None, v(1))]
+    edits = [Edit(None, v(1))]
     assert wanted == [Wanted(RelPath(b"a"), v(1), None, None, "the last undo", edits=edits)]
 
 
@@ -339,8 +335,8 @@ def test_changes_that_follow_each_other_are_one_edit(
 ) -> None:
     story = story_of(*links)
 
-    assert forward(story).edits == [edit(old, new) for old, new in edits]
-    assert back(story).edits == [edit(new, old) for old, new in reversed(edits)]
+    assert forward(story).edits == [Edit(old, new) for old, new in edits]
+    assert back(story).edits == [Edit(new, old) for old, new in reversed(edits)]
 
 
 def test_what_others_than_the_messages_did_is_no_edit_of_the_way() -> None:
@@ -352,8 +348,8 @@ def test_what_others_than_the_messages_did_is_no_edit_of_the_way() -> None:
         happen(4, (P, v(8), v(9))),
     ]
 
-    assert back(story, 1, 4).edits == [edit(v(9), v(8)), edit(v(1), v(0))]
-    assert forward(story, 1, 4).edits == [edit(v(0), v(1)), edit(v(8), v(9))]
+    assert back(story, 1, 4).edits == [Edit(v(9), v(8)), Edit(v(1), v(0))]
+    assert forward(story, 1, 4).edits == [Edit(v(0), v(1)), Edit(v(8), v(9))]
 
 
 @pytest.mark.parametrize("want", [want_back, want_forward])
@@ -382,11 +378,11 @@ REASON = "it was edited between message 'm2' and the last undo"
 
 
 def test_going_further_back_than_an_act_that_merged_meets_the_edit() -> None:
-    assert back(EDITED, 1) == Wanted(P, v(0), v(6), REASON, "the last undo", edits=[edit(v(1), v(0))])
+    assert back(EDITED, 1) == Wanted(P, v(0), v(6), REASON, "the last undo", edits=[Edit(v(1), v(0))])
 
 
 def test_going_forward_again_after_an_act_that_merged_meets_the_edit() -> None:
-    assert forward(EDITED, 2) == Wanted(P, v(2), v(6), REASON, "the last undo", edits=[edit(v(1), v(2))])
+    assert forward(EDITED, 2) == Wanted(P, v(2), v(6), REASON, "the last undo", edits=[Edit(v(1), v(2))])
 
 
 def test_an_edit_that_was_edited_back_is_met_only_on_the_way_forward() -> None:
@@ -449,7 +445,7 @@ def across(back: list[Wanted], forward: list[Wanted]) -> dict[bytes, Wanted]:
 def way(path: bytes, old: State, new: State, expected: State, trouble: str | None = None) -> Wanted:
     """Return a wanted path that goes from one state to another on the way."""
     own = RelPath(path)
-    return Wanted(own, new, expected, trouble, "m", edits=[Change(own, old, new)] if old != new else [])
+    return Wanted(own, new, expected, trouble, "m", edits=[Edit(old, new)] if old != new else [])
 
 
 def test_a_path_of_one_way_is_wished_as_that_way_has_it() -> None:
@@ -490,7 +486,7 @@ def test_edits_that_do_not_follow_each_other_stay_apart() -> None:
     """Somebody edited the path before the branch was made."""
     found = across([way(b"p", v(1), v(0), v(1))], [way(b"p", v(5), v(6), v(1))])
 
-    assert found[b"p"].edits == [edit(v(1), v(0)), edit(v(5), v(6))]
+    assert found[b"p"].edits == [Edit(v(1), v(0)), Edit(v(5), v(6))]
 
 
 def test_a_path_that_is_merged_stays_so() -> None:
