@@ -443,6 +443,48 @@ FAULTS = (
         "tests/api/test_purge.py::test_afterwards_the_bytes_are_nowhere_in_the_store",
         "a secret is still in the store after `purge`",
     ),
+    # What is in the store is proved, not believed
+    Fault(
+        "proofs-outlive-their-pack",
+        "store/packs/pack_set.py",
+        "is_lost = True",
+        "is_lost = False",
+        "tests/store/test_pack_set.py::test_a_damaged_copy_is_not_taken_for_the_proved_one_that_gc_removed",
+        "a damaged copy is taken for an intact one that gc removed",
+    ),
+    Fault(
+        "refs-read-in-the-wrong-order",
+        "store/refs.py",
+        "with disk.store_errors(store):",
+        "read_packed_refs, early = (lambda store, known=read_packed_refs(store): known), None\n"
+        "    with disk.store_errors(store):",
+        "tests/api/test_repo.py::test_a_ref_keeps_what_it_leads_to_while_git_packs_refs",
+        "gc removes what a ref of the user leads to",
+    ),
+    Fault(
+        "missing-means-unneeded",
+        "store/walk.py",
+        "if shallow is not None or self._objects.is_listed(id)",
+        "if self._objects.is_listed(id)",
+        "tests/api/test_repo.py::test_gc_removes_nothing_while_a_commit_in_the_middle_is_missing",
+        "gc removes a history because one commit of it is lost",
+    ),
+    Fault(
+        "recovery-trusts-the-store",
+        "revert/recover.py",
+        "_store_again(opened, site, writer, intent.moves, is_done=is_done)",
+        "pass",
+        "tests/faults/test_recoveries.py::test_what_the_store_lost_since_the_kill_is_stored_again_before_it_is_removed",
+        "the last copy of a file is unlinked after its pack was damaged",
+    ),
+    Fault(
+        "bits-of-another-file",
+        "revert/writer.py",
+        "if _identify(status)[:2] != file:",
+        "if False:",
+        "tests/faults/test_races.py::test_bits_are_not_changed_of_a_file_that_is_saved_at_this_very_moment",
+        "a private file that an editor just saved becomes readable by others",
+    ),
     # Watching, blame, front ends
     Fault(
         "overflow-ignored",
