@@ -50,7 +50,7 @@ def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> N
     """End the message ID, and record what it changed
 
     Without ID, ends the open message. With --path, only changes to these files or directories are recorded as
-    its own; other changes belong to no message. A symbolic link also stands for what it leads to.
+    its own; other changes belong to no message.
 
     \b
     Examples:

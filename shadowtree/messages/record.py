@@ -6,13 +6,12 @@ transaction. The result is read inside it, so a record that cannot be reported i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import TypeVar
 
-from shadowtree.base.arguments import check_message_id, check_name, encode_meta, parse_path, refuse_unknown
+from shadowtree.base.arguments import check_message_id, check_name, encode_meta, refuse_unknown
 from shadowtree.base.errors import DuplicateMessage, InvalidInput, UnknownMessage
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation
@@ -125,12 +124,8 @@ class Recorder:
         return self._with_warnings(message, taken)
 
     def end(self, message_id: str | None, paths: Collection[RelPath] | None) -> Message:
-        """End the open message, with what changed at `paths` and where links at them or above them lead.
-
-        A message that has ended already stays as it is.
-        """
-        written = None if paths is None else {*paths, *_follow_links(paths, self._site.worktree)}
-        message = self._end(message_id, written, drops_empty=False)
+        """End the open message; a message that has ended already stays as it is."""
+        message = self._end(message_id, paths, drops_empty=False)
         assert message is not None
         return message
 
@@ -327,15 +322,6 @@ class Recorder:
 
     def _with_warnings(self, message: Message, taken: Capture) -> Message:
         return replace(message, warnings=[*message.warnings, *taken.warnings, *self.writer.warnings])
-
-
-def _follow_links(paths: Collection[RelPath], worktree: str) -> Iterator[RelPath]:
-    """Yield what paths resolve to, if that is inside the worktree."""
-    root = os.fsencode(worktree)
-    for path in paths:
-        real = os.path.realpath(os.path.join(root, path))
-        if os.path.commonpath([root, real]) == root:
-            yield parse_path(os.fsdecode(real), worktree)
 
 
 def _is_empty(ending: Ending) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from shadowtree import Conflict, DuplicateMessage, OutOfSpace, Shadow
 from shadowtree.results.messages import Message
 from tests.support.referee import git, init
-from tests.support.trees import assert_tree, link, make_tree
+from tests.support.trees import assert_tree, make_tree
 
 
 def paths(message: Message) -> list[str]:
@@ -331,37 +331,3 @@ def test_the_end_of_a_message_that_an_undo_ended_warns(shadow: Shadow, worktree:
     (worktree / "a").write_text("3")
 
     assert "later changes are not part of it" in shadow.end("m1").warnings[-1]
-
-
-# Paths that the agent names
-
-
-@pytest.mark.parametrize(
-    ("named", "owned"),
-    [
-        ("lnk/t", ["d/t"]),
-        ("lnk", ["d/t", "d/u"]),
-        ("CLAUDE.md", ["AGENTS.md", "CLAUDE.md"]),
-        ("out/t", []),
-        ("loop", []),
-    ],
-)
-def test_a_named_path_stands_for_the_file_that_it_leads_to(
-    shadow: Shadow, worktree: Path, named: str, owned: list[str]
-) -> None:
-    (worktree.parent / "elsewhere").mkdir()
-    links = {"lnk": link("d"), "out": link("../elsewhere"), "loop": link("loop")}
-    make_tree(worktree, {"d": {"t": "0"}, **links})
-    shadow.begin("m1")
-    make_tree(worktree, {"d": {"t": "1", "u": "1"}, "AGENTS.md": "1", "CLAUDE.md": link("AGENTS.md")})
-    message = shadow.end("m1", paths=[named])
-
-    assert paths(message) == owned
-
-
-def test_revert_takes_a_path_literally(shadow: Shadow, worktree: Path) -> None:
-    make_tree(worktree, {"d": {"t": "0"}, "lnk": link("d")})
-    with shadow.message("m1"):
-        make_tree(worktree, {"d": {"t": "1"}})
-
-    assert shadow.revert("m1", paths=["lnk/t"]).restored == []
