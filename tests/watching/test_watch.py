@@ -837,8 +837,11 @@ def test_a_story(told: Story, watched: Watched) -> None:
     """Files are young, so the next snapshot reads them again whatever was reported."""
     tell(told, watched, looks=False)
 
-    assert watched.watching().is_active
-    assert watched.watching().unwatched <= 8
+    report = watched.watching()
+    # watchfiles ends at a name that is not UTF-8; then each snapshot scans everything, and says why.
+    if not (told is odd_names and "Unable to decode" in str(report.reason)):
+        assert report.is_active
+        assert report.unwatched <= 8
 
 
 @pytest.mark.usefixtures("aged")
